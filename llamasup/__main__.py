@@ -1,0 +1,5 @@
+"""Run the daemon as ``python -m llamasup``."""
+
+from llamasup.daemon import main
+
+main()

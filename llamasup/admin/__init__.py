@@ -1,0 +1,1 @@
+"""The admin API: HTTP on a unix socket and on TCP."""

@@ -1,0 +1,1 @@
+"""Child processes: launching, ending and reading them. The only package that starts processes."""

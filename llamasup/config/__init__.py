@@ -1,0 +1,1 @@
+"""The configuration: models of the file, resolving them to specs and policies, and checking them."""

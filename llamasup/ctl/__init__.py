@@ -1,0 +1,1 @@
+"""llamasupctl, the command line. It speaks the admin API and imports nothing of the daemon."""

@@ -1,0 +1,25 @@
+"""The error tree: one class for each thing that a caller tells apart."""
+
+
+class LlamasupError(Exception):
+    """Anything llamasup raises on purpose; its text is fit for the user."""
+
+
+class ConfigError(LlamasupError):
+    """The configuration cannot be used; the text lists every problem, one a line."""
+
+
+class SpawnError(LlamasupError):
+    """A child could not be started at all (no such file, not executable, no more processes)."""
+
+
+class AlreadyRunningError(LlamasupError):
+    """Another daemon owns the runtime folder."""
+
+
+class InvalidTransitionError(LlamasupError):
+    """The core was given an event that its table does not know in this phase: a bug of ours."""
+
+
+class UnknownInstanceError(LlamasupError):
+    """No instance has this name."""
