@@ -1,10 +1,10 @@
-"""The words of the core: goals, phases, events and effects. Values only; the rules are in `lifecycle`.
+"""The words of the core: goals, phases, events, effects. Values only; rules are in `lifecycle`.
 
 Moments named ``*_at`` are on the monotonic clock unless they say ``wall`` (Unix seconds).
 """
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import TypeAlias
 
 from llamasup.config.spec import InstanceConf, Policy, Spec
@@ -53,23 +53,41 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of one process: an exit *code* or a *signal* number, or neither if it never was executed."""
+    """The end of one process: an exit *code*, a *signal* number, or neither (never executed)."""
 
     code: int | None
     signal: int | None
     cause: Cause
-    detail: str  # one line for people: "killed by SIGSEGV", "exit code 1: error: invalid argument: --x"
+    detail: (
+        str  # one line for people: "killed by SIGSEGV", "exit code 1: error: invalid argument: --x"
+    )
 
 
 # --- goals --------------------------------------------------------------------------------------
 
 
+class Haste(IntEnum):
+    """How a running process is to be left."""
+
+    DRAIN = 0  # let requests in flight finish first
+    STOP = 1  # no drain
+    KILL = 2  # SIGKILL at once
+
+
 @dataclass(frozen=True, slots=True)
 class Up:
-    """Run *spec*. *serial* counts the operator's restarts: a higher one means a fresh process."""
+    """Run *spec*. *serial* counts the operator's restarts: a higher one means a fresh process.
+
+    *haste* says how to leave the process that runs something else.
+    """
 
     spec: Spec
     serial: int = 0
+    haste: Haste = Haste.DRAIN
+
+    def same_process(self, other: "Up | None") -> bool:
+        """Tell whether a process launched for *other* does for this goal, too."""
+        return other is not None and (self.spec, self.serial) == (other.spec, other.serial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +95,7 @@ class Down:
     """Do not run. *waiting* says that the instance is wanted up and held down for now."""
 
     reason: str
-    drain: bool = True
+    haste: Haste = Haste.DRAIN
     waiting: bool = False
 
 
@@ -171,15 +189,7 @@ class Exited:
 
 
 News: TypeAlias = (
-    Listening
-    | Progressed
-    | Loaded
-    | Unfit
-    | Warmed
-    | ProbePassed
-    | ProbeFailed
-    | Drained
-    | Exited
+    Listening | Progressed | Loaded | Unfit | Warmed | ProbePassed | ProbeFailed | Drained | Exited
 )
 """What a generation reports of itself; late news of an older generation changes nothing."""
 
@@ -255,18 +265,18 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """An operator's command. *now* skips the drain."""
+    """An operator's command; *haste* says how to leave the process that runs."""
 
     name: str
     verb: Verb
-    now: bool = False
+    haste: Haste = Haste.DRAIN
 
 
 @dataclass(frozen=True, slots=True)
 class ShutdownRequested:
-    """Stop everything. *now* skips the drains."""
+    """Stop everything; a later request can only be hastier."""
 
-    now: bool = False
+    haste: Haste = Haste.DRAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,19 +302,26 @@ class Instance:
     running: Up | None = None  # what the living process was launched as
     deadline: float | None = None  # of the phase, monotonic
     give_up_at: float | None = None  # of the load as a whole, monotonic
-    phase_at: float = 0.0
-    phase_wall: float = 0.0
+    launched_at: float = 0.0  # of this generation, monotonic
+    phase_wall: float = 0.0  # when the phase began, Unix seconds
     reason: str = ""  # why it is in this phase, for people
-    fault: str | None = None  # why we are taking the process down ourselves
-    killed_early: bool = False
+    fault: str | None = None  # why we take the process down ourselves
+    hopeless: bool = False  # the fault is one that no retry mends
     terms: int = 0  # SIGTERMs sent to this generation
     ready_at: float | None = None  # of this generation, monotonic
+    responsive: bool = True  # what the readiness probe said last
     attempts: int = 1  # position in the backoff; 0 after a stable run
-    crashes: tuple[float, ...] = ()  # moments of unrequested ends inside the window
+    crashes: tuple[float, ...] = ()  # moments of unrequested ends inside the window, monotonic
     restarts: int = 0  # unrequested ends since the daemon started
     last_exit: Exit | None = None
     last_exit_wall: float | None = None
-    last_load_seconds: float | None = None
+    load_seconds: float | None = None  # of the last load that became ready
+
+    @property
+    def wakes_at(self) -> float | None:
+        """When `Due` is to be sent at the latest, monotonic."""
+        moments = [at for at in (self.deadline, self.give_up_at) if at is not None]
+        return min(moments, default=None)
 
 
 class Override(StrEnum):
@@ -321,7 +338,6 @@ class Fleet:
     instances: dict[str, Instance] = field(default_factory=dict)
     confs: dict[str, InstanceConf] = field(default_factory=dict)
     overrides: dict[str, Override] = field(default_factory=dict)
-    no_drain: frozenset[str] = frozenset()  # names whose last stop or restart came with `now`
-    serials: dict[str, int] = field(default_factory=dict)
-    shutting_down: bool = False
-    shut_down_now: bool = False
+    serials: dict[str, int] = field(default_factory=dict)  # restarts asked for, by name
+    hastes: dict[str, Haste] = field(default_factory=dict)  # of the last command, by name
+    shutdown: Haste | None = None  # None = not shutting down

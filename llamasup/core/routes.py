@@ -3,6 +3,11 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from llamasup.core.model import Down, Fleet, Instance, Phase
+
+STUCK_RETRY_AFTER = 60
+"""Seconds that a client is told to wait for a process that cannot be killed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Serve:
@@ -36,3 +41,33 @@ class Admission:
     route: Route
     max_held: int
     hold_timeout: float
+
+
+_HELD_WHILE_COMING_UP = {
+    Phase.STARTING: "is starting",
+    Phase.LOADING: "is loading its model",
+    Phase.WARMING: "is warming up",
+    Phase.UNREADY: "does not answer",
+    Phase.BACKOFF: "waits for its next start",
+}
+
+
+def admissions(fleet: Fleet) -> dict[str, Admission]:
+    """Return the routing table: what the front does with a request for each instance."""
+    return {
+        name: Admission(_route(inst), inst.policy.max_held, inst.policy.hold_timeout)
+        for name, inst in fleet.instances.items()
+    }
+
+
+def _route(inst: Instance) -> Route:
+    """Return the route of one instance. The first rule that applies wins."""
+    if inst.phase is Phase.READY:
+        return Serve(inst.gen)
+    if isinstance(inst.goal, Down):
+        return Refuse(f"{inst.name}: {inst.goal.reason}")
+    if inst.phase is Phase.FAILED:
+        return Refuse(f"{inst.name} cannot run: {inst.reason}")
+    if inst.phase is Phase.STUCK:
+        return Refuse(f"{inst.name}: {inst.reason}", STUCK_RETRY_AFTER)
+    return Hold(f"{inst.name} {_HELD_WHILE_COMING_UP.get(inst.phase, 'is being restarted')}")
