@@ -408,3 +408,14 @@ TRANSITIONS: dict[Phase, dict[type, Transition]] = {
     Phase.BACKOFF: {**_QUIET, GoalChanged: _goal_at_rest, Due: _try_again, Retry: _retry_now},
     Phase.FAILED: {**_QUIET, GoalChanged: _goal_at_rest, Retry: _retry_now},
 }
+
+
+def recover(inst: Instance, *, alive: bool, now: Now) -> Step:
+    """Return to a known state after an `InvalidTransitionError`, by what the kernel says.
+
+    A bug of ours in one instance must not take the other models down.
+    """
+    reason = "internal error in llamasup, see its log"
+    if alive:
+        return _kill(replace(inst, fault=reason), now, reason)
+    return _back_off(inst, inst.policy.restart.max_delay, now, reason), []

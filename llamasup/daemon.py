@@ -1,0 +1,226 @@
+"""The daemon: arguments, wiring, signals, exit codes. The composition root: nobody imports it."""
+
+import argparse
+import asyncio
+import faulthandler
+import json
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import uvloop
+
+from llamasup import __version__, paths
+from llamasup.admin.app import AdminServer
+from llamasup.check import check, render
+from llamasup.child.cgroup import Cgroup
+from llamasup.child.leftovers import DaemonLock, clear_leftovers
+from llamasup.child.output import LogBook
+from llamasup.child.process import Child, Launcher, become_subreaper
+from llamasup.clock import SystemClock
+from llamasup.config.schema import json_schema
+from llamasup.config.spec import Settings, Spec
+from llamasup.core.model import Haste, News, Verb
+from llamasup.core.operations import Operation
+from llamasup.core.status import DaemonStatus, Status
+from llamasup.errors import AlreadyRunningError, LlamasupError
+from llamasup.events import EventLog
+from llamasup.front.app import Front
+from llamasup.front.gate import Gate
+from llamasup.logs import logging_to_stderr
+from llamasup.probe.health import Prober
+from llamasup.supervisor import LONGEST_SLEEP, Supervisor
+from llamasup.systemd import Notifier
+
+log = logging.getLogger(__name__)
+
+DEFAULT_CONFIG = "/etc/llamasup/llamasup.toml"
+EXIT_CONFIG = 78  # EX_CONFIG: the unit does not restart on it
+LEFTOVER_TIMEOUT = 10.0
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command ``llamasup``; ends the process."""
+    sys.exit(_main(sys.argv[1:] if argv is None else argv))
+
+
+def _main(argv: Sequence[str]) -> int:
+    options = _parser().parse_args(argv)
+    if options.schema:
+        print(json.dumps(json_schema(), indent=2))  # noqa: T201 - output asked for
+        return 0
+    path = os.path.abspath(options.check or options.config)  # noqa: PTH100 - touches no file
+    checked = asyncio.run(check(path, environ=os.environ))
+    if checked.problems:
+        print(render(checked.problems), file=sys.stderr)  # noqa: T201 - before there is a log
+    if checked.settings is None:
+        return EXIT_CONFIG
+    if options.check is not None:
+        print(f"{path}: ok")  # noqa: T201 - output asked for
+        return 0
+    with logging_to_stderr(checked.settings.log_level, os.environ):
+        return _run(checked.settings, path)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="llamasup",
+        description="Own every llama-server of this machine: launch, watch, restart, and front them.",
+        epilog="Exit status: 0 stopped cleanly; 1 failed (the log says why); 2 usage; 78 the "
+        "configuration cannot be used (every problem is printed). Signals: SIGTERM and SIGINT stop "
+        "after a drain, a second one skips the drain, a third one kills; SIGUSR1 prints all stacks.",
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", default=DEFAULT_CONFIG, help=f"default: {DEFAULT_CONFIG}"
+    )
+    parser.add_argument(
+        "--check",
+        metavar="FILE",
+        nargs="?",
+        const="",
+        help="check FILE (default: the --config one), print every problem, end with 0 or 78",
+    )
+    parser.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of the file and end"
+    )
+    parser.add_argument("--version", action="version", version=f"llamasup {__version__}")
+    return parser
+
+
+def _run(settings: Settings, config: str) -> int:
+    faulthandler.register(signal.SIGUSR1)
+    Path(settings.runtime_dir).mkdir(parents=True, exist_ok=True)
+    try:
+        lock = DaemonLock(settings.runtime_dir)
+        lock.acquire()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Daemon(settings, config).run())
+    except AlreadyRunningError as exc:
+        log.error("%s", exc)
+        return 1
+    except* LlamasupError as group:
+        for error in group.exceptions:
+            log.error("%s", error)
+        return 1
+    return 0
+
+
+class Daemon:
+    """Everything wired together. Also what the admin API may ask (`admin.control.Control`)."""
+
+    def __init__(self, settings: Settings, config: str) -> None:
+        self._settings = settings
+        self._config = config
+        self._clock = SystemClock()
+        self._started = self._clock.now().wall
+        self._notifier = Notifier(os.environ, os.getpid())
+        self.events = EventLog()
+        self._gate = Gate()
+        self._launcher = Launcher(
+            settings.runtime_dir, settings.log_dir, dict(os.environ), Cgroup.detect()
+        )
+        self._front = Front(settings.runtime_dir, self._gate)
+        self._supervisor = Supervisor(
+            self._launcher,
+            self._gate,
+            self._prober,
+            self._clock,
+            self.events,
+            on_handled=self._handled,
+            longest_sleep=self._longest_sleep(),
+        )
+        self._admin = AdminServer(self, settings.admin)
+        self._shutdowns = 0
+
+    # --- life ---
+
+    async def run(self) -> None:
+        """Supervise until a signal asks to stop and everything has ended."""
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(signum, self._shut_down)
+        loop.add_signal_handler(signal.SIGHUP, self._refuse_reload)
+        become_subreaper()
+        await self._clear_leftovers()
+        await self._admin.start()
+        await self._front.configure({conf.name: conf.listen for conf in self._settings.instances})
+        self._supervisor.load(self._settings.instances)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._supervisor.run(), name="supervisor")
+                self._notifier.ready()
+        finally:
+            await self._front.close()
+            await self._admin.close()
+            await self._launcher.close()
+            self._notifier.close()
+
+    async def _clear_leftovers(self) -> None:
+        Path(paths.empty_config_home(self._settings.runtime_dir)).mkdir(exist_ok=True)
+        for leftover in await clear_leftovers(self._settings.runtime_dir, LEFTOVER_TIMEOUT):
+            log.warning("%s", leftover)
+            self.events.append(
+                self._clock.now().wall, leftover.name, "leftover", str(leftover), "warning"
+            )
+
+    def _shut_down(self) -> None:
+        haste = Haste(min(self._shutdowns, Haste.KILL))
+        self._shutdowns += 1
+        log.info("stop asked for (%s)", haste.name.lower())
+        self._notifier.stopping()
+        self._supervisor.shut_down(haste)
+
+    def _refuse_reload(self) -> None:
+        log.warning("SIGHUP: this version cannot reload its configuration; restart the service")
+
+    def _handled(self) -> None:
+        now = self._clock.now()
+        self._notifier.status(self._supervisor.summary())
+        self._notifier.feed_watchdog(now)
+        if self._shutdowns:
+            self._notifier.extend_stop(now)
+
+    def _longest_sleep(self) -> float:
+        period = self._notifier.watchdog_period
+        return LONGEST_SLEEP if period is None else min(LONGEST_SLEEP, period / 3)
+
+    def _prober(self, spec: Spec, gen: int, child: Child, post: Callable[[News], None]) -> Prober:
+        return Prober(spec, gen, child.socket, child.peer_is_ours, child.progress, post)
+
+    # --- what the admin API may ask ---
+
+    def status(self) -> Status:
+        """Return everything ``llamasupctl status`` shows."""
+        summary = self._supervisor.summary()
+        daemon = DaemonStatus(
+            version=__version__,
+            pid=os.getpid(),
+            started=self._started,
+            config=self._config,
+            summary=summary,
+            shutting_down=self._shutdowns > 0,
+        )
+        return Status(daemon, self._supervisor.instance_rows())
+
+    def command(self, name: str, verb: Verb, *, now: bool = False) -> Operation:
+        """Carry out an operator's command. Raises `UnknownInstanceError`."""
+        return self._supervisor.command(name, verb, now=now)
+
+    def operation(self, operation_id: str) -> Operation | None:
+        """Return an operation as it stands."""
+        return self._supervisor.operation(operation_id)
+
+    async def operation_ended(self, operation_id: str) -> Operation:
+        """Wait until the operation is over."""
+        return await self._supervisor.operation_ended(operation_id)
+
+    def log_book(self, name: str) -> LogBook:
+        """Return the kept output of an instance. Raises `UnknownInstanceError`."""
+        return self._launcher.book(name)
+
+    def healthy(self) -> bool:
+        """Tell whether the control loop handles its facts in time."""
+        return self._supervisor.healthy()
