@@ -23,3 +23,7 @@ class InvalidTransitionError(LlamasupError):
 
 class UnknownInstanceError(LlamasupError):
     """No instance has this name."""
+
+
+class ListenError(LlamasupError):
+    """An address or a socket path cannot be listened on."""
