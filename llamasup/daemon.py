@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvloop
@@ -26,7 +26,7 @@ from llamasup.config.spec import Settings, Spec
 from llamasup.core.model import Haste, News, Verb
 from llamasup.core.operations import Operation
 from llamasup.core.status import DaemonStatus, Status
-from llamasup.errors import AlreadyRunningError, LlamasupError
+from llamasup.errors import LlamasupError
 from llamasup.events import EventLog
 from llamasup.front.app import Front
 from llamasup.front.gate import Gate
@@ -38,6 +38,8 @@ from llamasup.systemd import Notifier
 log = logging.getLogger(__name__)
 
 DEFAULT_CONFIG = "/etc/llamasup/llamasup.toml"
+EXIT_FAILED = 1
+EXIT_INTERNAL = 70  # EX_SOFTWARE
 EXIT_CONFIG = 78  # EX_CONFIG: the unit does not restart on it
 LEFTOVER_TIMEOUT = 10.0
 
@@ -68,10 +70,11 @@ def _main(argv: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="llamasup",
-        description="Own every llama-server of this machine: launch, watch, restart, and front them.",
-        epilog="Exit status: 0 stopped cleanly; 1 failed (the log says why); 2 usage; 78 the "
-        "configuration cannot be used (every problem is printed). Signals: SIGTERM and SIGINT stop "
-        "after a drain, a second one skips the drain, a third one kills; SIGUSR1 prints all stacks.",
+        description="Own every llama-server of this machine: launch, watch, restart, front them.",
+        epilog="Exit status: 0 stopped cleanly; 1 failed, the log says why; 2 usage; 70 internal "
+        "error; 78 the configuration cannot be used, every problem is printed. Signals: SIGTERM "
+        "and SIGINT stop after a drain, a second one skips the drain, a third one kills; SIGUSR1 "
+        "prints all stacks.",
     )
     parser.add_argument(
         "--config", metavar="FILE", default=DEFAULT_CONFIG, help=f"default: {DEFAULT_CONFIG}"
@@ -92,19 +95,18 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(settings: Settings, config: str) -> int:
     faulthandler.register(signal.SIGUSR1)
-    Path(settings.runtime_dir).mkdir(parents=True, exist_ok=True)
+    Path(paths.empty_config_home(settings.runtime_dir)).mkdir(parents=True, exist_ok=True)
     try:
         lock = DaemonLock(settings.runtime_dir)
         lock.acquire()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(Daemon(settings, config).run())
-    except AlreadyRunningError as exc:
+    except LlamasupError as exc:
         log.error("%s", exc)
-        return 1
-    except* LlamasupError as group:
-        for error in group.exceptions:
-            log.error("%s", error)
-        return 1
+        return EXIT_FAILED
+    except Exception:
+        log.exception("internal error, the daemon ends")
+        return EXIT_INTERNAL
     return 0
 
 
@@ -159,7 +161,6 @@ class Daemon:
             self._notifier.close()
 
     async def _clear_leftovers(self) -> None:
-        Path(paths.empty_config_home(self._settings.runtime_dir)).mkdir(exist_ok=True)
         for leftover in await clear_leftovers(self._settings.runtime_dir, LEFTOVER_TIMEOUT):
             log.warning("%s", leftover)
             self.events.append(
