@@ -30,7 +30,10 @@ class World:
         self.launcher = FakeLauncher()
         self.gate = FakeGate()
         self.events = EventLog()
-        self.supervisor = Supervisor(self.launcher, self.gate, fake_probe, LoopClock(), self.events)
+        self.handled = asyncio.Event()
+        self.supervisor = Supervisor(
+            self.launcher, self.gate, fake_probe, LoopClock(), self.events, self.handled.set
+        )
 
     def phase(self, name: str) -> Phase:
         return self.supervisor.fleet.instances[name].phase
