@@ -43,7 +43,6 @@ binary = {binary}
 
 [defaults]
 backend = "demo"
-parallel = 1
 args = {{ ctx-size = 2048 }}
 
 [instances.chat]
@@ -67,6 +66,7 @@ args = {{ threads = 1 }}
 listen = "127.0.0.1:{embed}"
 model = {model}
 alias = ["demo-embed"]
+kind = "embedding"
 args = {{ embeddings = true, pooling = "mean" }}
 """
 
