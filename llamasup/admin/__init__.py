@@ -1,1 +1,1 @@
-"""The admin API: HTTP on a unix socket and on TCP."""
+"""The admin API: HTTP on a unix socket and, if configured, on TCP. It only asks and tells."""
