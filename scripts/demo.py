@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-BIN = ROOT / ".venv" / "bin"
+BIN = Path(sys.executable).parent  # of .venv
 TINY_LIMIT = 120.0  # seconds until all are ready; the tiny model needs less than one
 LOAD_LIMIT = 3600.0
 LONGEST_FOLDER = 60  # bytes; the unix sockets in it may have 107 in all
