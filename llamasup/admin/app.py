@@ -12,7 +12,7 @@ from aiohttp.typedefs import Middleware
 from llamasup import __version__
 from llamasup.admin.answers import LARGEST_BODY, Refusal, answer, check_query, error_answer
 from llamasup.admin.control import Control
-from llamasup.admin.doors import SAFE_METHODS, Door, SocketDoor, TcpDoor, is_loopback
+from llamasup.admin.doors import Door, SocketDoor, TcpDoor, is_loopback
 from llamasup.admin.handlers import Handlers
 from llamasup.admin.listen import UnixListener, bind_unix
 from llamasup.admin.openapi import EVENT_STREAM, HTML, JSON, JSON_LINES, TEXT, Doc, document
@@ -121,7 +121,7 @@ class AdminServer:
     ) -> None:
         self._conf = conf
         self._streams = Streams(beat=beat, send_timeout=send_timeout)
-        self._handlers = Handlers(control, self._streams)
+        self._control = control
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.Server] = []
         self._listener: UnixListener | None = None
@@ -174,7 +174,7 @@ class AdminServer:
 
     async def _serve(self, door: Door) -> web.Server:
         runner = web.AppRunner(
-            _application(self._handlers, door),
+            _application(Handlers(self._control, self._streams, door), door),
             access_log=None,
             shutdown_timeout=_SHUTDOWN_TIMEOUT,
             keepalive_timeout=75.0,
@@ -213,8 +213,6 @@ def _guard(door: Door) -> Middleware:
     @web.middleware
     async def guard(request: web.Request, handler: Answering) -> web.StreamResponse:
         door.refuse(request)
-        if request.method not in SAFE_METHODS:
-            request["caller"] = door.caller(request)
         return await handler(request)
 
     return guard

@@ -14,6 +14,7 @@ from llamasup.admin.answers import (
     number,
 )
 from llamasup.admin.control import Control, LogBook, LogLine
+from llamasup.admin.doors import Door
 from llamasup.admin.page import status_page
 from llamasup.admin.streams import Streams
 from llamasup.admin.views import (
@@ -49,11 +50,12 @@ logger = logging.getLogger(__name__)
 
 
 class Handlers:
-    """The endpoints over one *control*. *caller* of each request is told by its door."""
+    """The endpoints over one *control*, for those who come in by *door*."""
 
-    def __init__(self, control: Control, streams: Streams) -> None:
+    def __init__(self, control: Control, streams: Streams, door: Door) -> None:
         self._control = control
         self._streams = streams
+        self._door = door
 
     # --- status -----------------------------------------------------------------------------------
 
@@ -101,7 +103,7 @@ class Handlers:
             raise _no_such_instance() from exc
         except LlamasupError as exc:
             raise Refusal(409, "refused", str(exc)) from exc
-        logger.info("%s: %s asked for by %s", name, verb.value, request["caller"])
+        logger.info("%s: %s asked for by %s", name, verb.value, self._door.caller(request))
         return answer(
             operation_view(operation), 202, {"Location": f"/v1/operations/{operation.id}"}
         )

@@ -1,0 +1,46 @@
+"""A served fake control, and a client at its unix socket."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from llamasup.admin.app import AdminServer
+from llamasup.config.spec import Address, AdminConf
+from tests.fakes.control import FakeControl
+
+TOKEN = "s3cret-token"
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl()
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> AdminConf:
+    return AdminConf(str(tmp_path / "admin.sock"), Address("127.0.0.1", 0), TOKEN)
+
+
+@pytest.fixture
+async def server(control: FakeControl, conf: AdminConf) -> AsyncIterator[AdminServer]:
+    server = AdminServer(control, conf)
+    await server.start()
+    yield server
+    await server.close()
+
+
+@pytest.fixture
+async def client(server: AdminServer, conf: AdminConf) -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.UnixConnector(conf.socket)
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with aiohttp.ClientSession("http://local", connector=connector, timeout=timeout) as one:
+        yield one
+
+
+@pytest.fixture
+async def tcp(server: AdminServer) -> AsyncIterator[aiohttp.ClientSession]:
+    timeout = aiohttp.ClientTimeout(total=30)
+    async with aiohttp.ClientSession(f"http://{server.tcp_address}", timeout=timeout) as one:
+        yield one
