@@ -10,20 +10,14 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from llamasup.clock import Now
-from llamasup.core.backoff import recent, restart_delay
+from llamasup.core import transitions as to
 from llamasup.core.model import (
-    Cause,
-    Down,
     Drained,
     Due,
-    Effect,
     Event,
-    Exit,
     Exited,
     GoalChanged,
-    Haste,
     Instance,
-    Kill,
     Listening,
     Loaded,
     Note,
@@ -32,16 +26,12 @@ from llamasup.core.model import (
     ProbePassed,
     Progressed,
     Retry,
-    Spawn,
-    Terminate,
     Unfit,
-    Up,
     Warmed,
 )
-from llamasup.core.text import seconds
+from llamasup.core.transitions import Step
 from llamasup.errors import InvalidTransitionError
 
-Step: TypeAlias = tuple[Instance, list[Effect]]
 # Any: each entry takes the one event type it is listed under, which a dict cannot express.
 Transition: TypeAlias = Callable[[Instance, Any, Now], Step]
 
@@ -56,8 +46,7 @@ LEVELS = {
 
 def step(inst: Instance, event: Event, now: Now) -> Step:
     """Return *inst* after *event*, and what is to be done. Raises `InvalidTransitionError`."""
-    gen = getattr(event, "gen", None)
-    if gen is not None and gen != inst.gen:
+    if not isinstance(event, GoalChanged | Due | Retry) and event.gen != inst.gen:
         return inst, []  # late news of an older generation
     transition = TRANSITIONS[inst.phase].get(type(event))
     if transition is None:
@@ -70,343 +59,66 @@ def step(inst: Instance, event: Event, now: Now) -> Step:
     return after, effects
 
 
-# --- small steps that transitions are made of ---------------------------------------------------
-
-
-def _enter(inst: Instance, phase: Phase, now: Now, reason: str, timeout: float | None) -> Instance:
-    deadline = None if timeout is None else now.mono + timeout
-    return replace(inst, phase=phase, phase_wall=now.wall, reason=reason, deadline=deadline)
-
-
-def _stay(inst: Instance, _event: Event, _now: Now) -> Step:
-    return inst, []
-
-
-def _start(inst: Instance, goal: Up, now: Now) -> Step:
-    gen = inst.gen + 1
-    inst = replace(
-        inst,
-        gen=gen,
-        running=goal,
-        give_up_at=now.mono + inst.policy.load_timeout,
-        launched_at=now.mono,
-        fault=None,
-        hopeless=False,
-        terms=0,
-        ready_at=None,
-        responsive=True,
-    )
-    inst = _enter(inst, Phase.STARTING, now, f"generation {gen}", inst.policy.load_stall_timeout)
-    return inst, [Spawn(inst.name, gen, goal.spec)]
-
-
-def _start_afresh(inst: Instance, goal: Up, now: Now) -> Step:
-    """Start because something changed or a person asked: former crashes do not count."""
-    return _start(replace(inst, attempts=1, crashes=()), goal, now)
-
-
-def _rest(inst: Instance, phase: Phase, now: Now, reason: str) -> Instance:
-    """Come to rest without a process."""
-    inst = replace(inst, running=None, give_up_at=None, fault=None, hopeless=False, ready_at=None)
-    return _enter(inst, phase, now, reason, None)
-
-
-def _terminate(inst: Instance, now: Now, reason: str) -> Step:
-    inst = replace(inst, terms=1, give_up_at=None)
-    inst = _enter(inst, Phase.STOPPING, now, reason, inst.policy.stop_timeout)
-    return inst, [Terminate(inst.name, inst.gen)]
-
-
-def _kill(inst: Instance, now: Now, reason: str) -> Step:
-    inst = replace(inst, give_up_at=None)
-    inst = _enter(inst, Phase.KILLING, now, reason, inst.policy.kill_timeout)
-    return inst, [Kill(inst.name, inst.gen)]
-
-
-def _why(goal: Up | Down) -> str:
-    return goal.reason if isinstance(goal, Down) else "to be launched anew"
-
-
-def _leave(inst: Instance, now: Now, *, drain: bool) -> Step:
-    """Leave the running process for a goal that it does not serve."""
-    why = _why(inst.goal)
-    if inst.goal.haste >= Haste.KILL:
-        return _kill(inst, now, why)
-    if drain and inst.goal.haste is Haste.DRAIN:
-        return _enter(inst, Phase.DRAINING, now, why, inst.policy.drain_timeout), []
-    return _terminate(inst, now, why)
-
-
-# --- goals --------------------------------------------------------------------------------------
-
-
-def _goal_at_rest(inst: Instance, event: GoalChanged, now: Now) -> Step:
-    inst = replace(inst, goal=event.goal)
-    match event.goal:
-        case Up():
-            return _start_afresh(inst, event.goal, now)
-        case Down() if inst.phase is Phase.STOPPED:
-            return replace(inst, reason=event.goal.reason), []  # it has rested all along
-        case Down():
-            return _rest(inst, Phase.STOPPED, now, event.goal.reason), []
-
-
-def _goal_while_loading(inst: Instance, event: GoalChanged, now: Now) -> Step:
-    inst = replace(inst, goal=event.goal)
-    if isinstance(event.goal, Up) and event.goal.same_process(inst.running):
-        return inst, []
-    return _leave(inst, now, drain=False)
-
-
-def _goal_while_serving(inst: Instance, event: GoalChanged, now: Now) -> Step:
-    inst = replace(inst, goal=event.goal)
-    if isinstance(event.goal, Up) and event.goal.same_process(inst.running):
-        return inst, []
-    return _leave(inst, now, drain=True)
-
-
-def _goal_while_draining(inst: Instance, event: GoalChanged, now: Now) -> Step:
-    inst = replace(inst, goal=event.goal)
-    if isinstance(event.goal, Up) and event.goal.same_process(inst.running):
-        phase = Phase.READY if inst.responsive else Phase.UNREADY
-        return _enter(inst, phase, now, "the stop was taken back", None), []
-    if event.goal.haste is Haste.DRAIN:
-        return inst, []  # the drain goes on, whatever comes after it
-    return _leave(inst, now, drain=False)
-
-
-def _goal_while_ending(inst: Instance, event: GoalChanged, now: Now) -> Step:
-    inst = replace(inst, goal=event.goal)
-    if event.goal.haste >= Haste.KILL and inst.phase is Phase.STOPPING:
-        return _kill(inst, now, _why(event.goal))
-    return inst, []
-
-
-# --- loading ------------------------------------------------------------------------------------
-
-
-def _listening(inst: Instance, _event: Listening, now: Now) -> Step:
-    timeout = inst.policy.load_stall_timeout
-    return _enter(inst, Phase.LOADING, now, inst.reason, timeout), []
-
-
-def _progressed(inst: Instance, _event: Progressed, now: Now) -> Step:
-    return replace(inst, deadline=now.mono + inst.policy.load_stall_timeout), []
-
-
-def _loaded(inst: Instance, _event: Loaded, now: Now) -> Step:
-    timeout = inst.policy.load_stall_timeout
-    return _enter(inst, Phase.WARMING, now, inst.reason, timeout), []
-
-
-def _warmed(inst: Instance, _event: Warmed, now: Now) -> Step:
-    took = now.mono - inst.launched_at
-    inst = replace(inst, ready_at=now.mono, load_seconds=took, give_up_at=None)
-    reason = f"generation {inst.gen}, after {seconds(took)}"
-    return _enter(inst, Phase.READY, now, reason, None), []
-
-
-def _unfit(inst: Instance, event: Unfit, now: Now) -> Step:
-    return _terminate(replace(inst, fault=event.reason, hopeless=True), now, event.reason)
-
-
-def _load_timed_out(inst: Instance, _event: Due, now: Now) -> Step:
-    if inst.give_up_at is not None and now.mono >= inst.give_up_at:
-        fault = f"not ready within load_timeout ({seconds(inst.policy.load_timeout)})"
-    else:
-        stall = seconds(inst.policy.load_stall_timeout)
-        fault = f"the load made no progress for {stall} (load_stall_timeout)"
-    return _terminate(replace(inst, fault=fault), now, fault)
-
-
-# --- serving ------------------------------------------------------------------------------------
-
-
-def _probe_failed(inst: Instance, event: ProbeFailed, now: Now) -> Step:
-    inst = replace(inst, responsive=False)
-    return _enter(inst, Phase.UNREADY, now, event.reason, None), []
-
-
-def _probe_passed(inst: Instance, _event: ProbePassed, now: Now) -> Step:
-    inst = replace(inst, responsive=True)
-    return _enter(inst, Phase.READY, now, "answers again", None), []
-
-
-def _note_probe(inst: Instance, event: ProbePassed | ProbeFailed, _now: Now) -> Step:
-    return replace(inst, responsive=isinstance(event, ProbePassed)), []
-
-
-def _drained(inst: Instance, _event: Drained, now: Now) -> Step:
-    return _terminate(inst, now, inst.reason)
-
-
-def _drain_timed_out(inst: Instance, _event: Due, now: Now) -> Step:
-    limit = seconds(inst.policy.drain_timeout)
-    inst, effects = _terminate(inst, now, f"{inst.reason}; requests were left after {limit}")
-    return inst, effects
-
-
-# --- ending -------------------------------------------------------------------------------------
-
-
-def _stop_timed_out(inst: Instance, _event: Due, now: Now) -> Step:
-    """Send the second SIGTERM, at which llama-server ends at once; after that, SIGKILL."""
-    if inst.terms < 2:
-        deadline = now.mono + inst.policy.stop_again_timeout
-        return replace(inst, terms=2, deadline=deadline), [Terminate(inst.name, inst.gen)]
-    return _kill(inst, now, f"{inst.reason}; did not end on two SIGTERMs")
-
-
-def _kill_timed_out(inst: Instance, _event: Due, now: Now) -> Step:
-    reason = (
-        f"killed {seconds(inst.policy.kill_timeout)} ago and not dead; memory and device stay taken"
-    )
-    return _enter(inst, Phase.STUCK, now, reason, None), []
-
-
-def _record(inst: Instance, end: Exit, now: Now) -> Step:
-    inst = replace(inst, last_exit=end, last_exit_wall=now.wall)
-    level = "info" if end.cause is Cause.REQUESTED else "warning"
-    return inst, [Note(inst.name, "exit", f"generation {inst.gen} ended: {end.detail}", level)]
-
-
-def _exited_unasked(inst: Instance, event: Exited, now: Now) -> Step:
-    inst, effects = _record(inst, event.exit, now)
-    inst, more = _after_crash(inst, event.exit.detail, event.exit.cause is Cause.CONFIG, now)
-    return inst, effects + more
-
-
-def _exited_draining(inst: Instance, event: Exited, now: Now) -> Step:
-    """End where an end was to be asked for anyway: no pause, but it counts as a restart."""
-    inst, effects = _record(replace(inst, restarts=inst.restarts + 1), event.exit, now)
-    inst, more = _after_stop(inst, now)
-    return inst, effects + more
-
-
-def _exited_asked(inst: Instance, event: Exited, now: Now) -> Step:
-    if inst.fault is None:
-        end = replace(event.exit, cause=Cause.REQUESTED)
-        inst, effects = _record(inst, end, now)
-        inst, more = _after_stop(inst, now)
-        return inst, effects + more
-    cause = Cause.CONFIG if inst.hopeless else Cause.CRASH
-    end = replace(event.exit, cause=cause, detail=f"{inst.fault} ({event.exit.detail})")
-    fault, hopeless = inst.fault, inst.hopeless
-    inst, effects = _record(inst, end, now)
-    inst, more = _after_crash(inst, fault, hopeless, now)
-    return inst, effects + more
-
-
-def _after_stop(inst: Instance, now: Now) -> Step:
-    match inst.goal:
-        case Up():
-            return _start_afresh(inst, inst.goal, now)
-        case Down():
-            return _rest(inst, Phase.STOPPED, now, inst.goal.reason), []
-
-
-def _after_crash(inst: Instance, detail: str, hopeless: bool, now: Now) -> Step:
-    """Decide on the next try. The first rule that applies wins."""
-    policy = inst.policy.restart
-    stable = inst.ready_at is not None and now.mono - inst.ready_at >= policy.stable
-    attempts = 0 if stable else inst.attempts
-    crashes = (*recent(inst.crashes, policy, now.mono), now.mono)[-policy.burst - 1 :]
-    inst = replace(inst, crashes=crashes, attempts=attempts + 1, restarts=inst.restarts + 1)
-    if isinstance(inst.goal, Down) or not inst.goal.same_process(inst.running):
-        return _after_stop(inst, now)
-    if hopeless:
-        return _rest(inst, Phase.FAILED, now, detail), []
-    if len(crashes) > policy.burst:
-        count, window = len(crashes), seconds(policy.window)
-        detail = f"crash loop ({count} ends within {window}): {detail}"
-        return _back_off(inst, policy.max_delay, now, detail), []
-    delay = restart_delay(policy, inst.name, attempts)
-    if delay == 0.0:
-        return _start(inst, inst.goal, now)
-    return _back_off(inst, delay, now, detail), []
-
-
-def _back_off(inst: Instance, delay: float, now: Now, detail: str) -> Instance:
-    inst = _rest(inst, Phase.BACKOFF, now, f"{detail}; next try in {seconds(delay)}")
-    return replace(inst, deadline=now.mono + delay)
-
-
-def _try_again(inst: Instance, _event: Due, now: Now) -> Step:
-    match inst.goal:
-        case Up():
-            return _start(inst, inst.goal, now)
-        case Down():
-            return _rest(inst, Phase.STOPPED, now, inst.goal.reason), []
-
-
-def _retry_now(inst: Instance, _event: Retry, now: Now) -> Step:
-    match inst.goal:
-        case Up():
-            return _start_afresh(inst, inst.goal, now)
-        case Down():
-            return inst, []
-
-
 # --- the table ----------------------------------------------------------------------------------
 
 # News that a living generation may send at any time and that does not matter in the phase.
 _QUIET: dict[type, Transition] = {
-    Listening: _stay,
-    Progressed: _stay,
-    Loaded: _stay,
-    Unfit: _stay,
-    Warmed: _stay,
-    ProbePassed: _stay,
-    ProbeFailed: _stay,
-    Drained: _stay,
-    Retry: _stay,
+    Listening: to.stay,
+    Progressed: to.stay,
+    Loaded: to.stay,
+    Unfit: to.stay,
+    Warmed: to.stay,
+    ProbePassed: to.stay,
+    ProbeFailed: to.stay,
+    Drained: to.stay,
+    Retry: to.stay,
 }
 
 _LOADING: dict[type, Transition] = {
     **_QUIET,
-    GoalChanged: _goal_while_loading,
-    Due: _load_timed_out,
-    Listening: _listening,
-    Progressed: _progressed,  # a model may load for an hour; only a standstill counts
-    Loaded: _loaded,
-    Unfit: _unfit,
-    Exited: _exited_unasked,
+    GoalChanged: to.goal_while_loading,
+    Due: to.load_timed_out,
+    Listening: to.listening,
+    Progressed: to.progressed,  # a model may load for an hour; only a standstill counts
+    Loaded: to.loaded,
+    Unfit: to.unfit,
+    Exited: to.exited_unasked,
 }
 
 _SERVING: dict[type, Transition] = {
     **_QUIET,
-    GoalChanged: _goal_while_serving,
-    Exited: _exited_unasked,
+    GoalChanged: to.goal_while_serving,
+    Exited: to.exited_unasked,
 }
 
 _ENDING: dict[type, Transition] = {
     **_QUIET,
-    GoalChanged: _goal_while_ending,
-    Exited: _exited_asked,
+    GoalChanged: to.goal_while_ending,
+    Exited: to.exited_asked,
 }
 
 TRANSITIONS: dict[Phase, dict[type, Transition]] = {
     # A rest has no living generation: news can only be late news of the last one.
-    Phase.STOPPED: {**_QUIET, GoalChanged: _goal_at_rest},
+    Phase.STOPPED: {**_QUIET, GoalChanged: to.goal_at_rest},
     Phase.STARTING: _LOADING,
-    Phase.LOADING: {**_LOADING, Listening: _stay},
-    Phase.WARMING: {**_LOADING, Listening: _stay, Loaded: _stay, Warmed: _warmed},
-    Phase.READY: {**_SERVING, ProbeFailed: _probe_failed},
-    Phase.UNREADY: {**_SERVING, ProbePassed: _probe_passed},
+    Phase.LOADING: {**_LOADING, Listening: to.stay},
+    Phase.WARMING: {**_LOADING, Listening: to.stay, Loaded: to.stay, Warmed: to.warmed},
+    Phase.READY: {**_SERVING, ProbeFailed: to.probe_failed},
+    Phase.UNREADY: {**_SERVING, ProbePassed: to.probe_passed},
     Phase.DRAINING: {
         **_QUIET,
-        GoalChanged: _goal_while_draining,
-        Due: _drain_timed_out,
-        Drained: _drained,
-        ProbePassed: _note_probe,
-        ProbeFailed: _note_probe,
-        Exited: _exited_draining,
+        GoalChanged: to.goal_while_draining,
+        Due: to.drain_timed_out,
+        Drained: to.drained,
+        ProbePassed: to.note_probe,
+        ProbeFailed: to.note_probe,
+        Exited: to.exited_draining,
     },
-    Phase.STOPPING: {**_ENDING, Due: _stop_timed_out},
-    Phase.KILLING: {**_ENDING, Due: _kill_timed_out},
+    Phase.STOPPING: {**_ENDING, Due: to.stop_timed_out},
+    Phase.KILLING: {**_ENDING, Due: to.kill_timed_out},
     Phase.STUCK: _ENDING,
-    Phase.BACKOFF: {**_QUIET, GoalChanged: _goal_at_rest, Due: _try_again, Retry: _retry_now},
-    Phase.FAILED: {**_QUIET, GoalChanged: _goal_at_rest, Retry: _retry_now},
+    Phase.BACKOFF: {**_QUIET, GoalChanged: to.goal_at_rest, Due: to.try_again, Retry: to.retry_now},
+    Phase.FAILED: {**_QUIET, GoalChanged: to.goal_at_rest, Retry: to.retry_now},
 }
 
 
@@ -417,5 +129,5 @@ def recover(inst: Instance, *, alive: bool, now: Now) -> Step:
     """
     reason = "internal error in llamasup, see its log"
     if alive:
-        return _kill(replace(inst, fault=reason), now, reason)
-    return _back_off(inst, inst.policy.restart.max_delay, now, reason), []
+        return to.kill(replace(inst, fault=reason), now, reason)
+    return to.back_off(inst, inst.policy.restart.max_delay, now, reason), []
