@@ -1,0 +1,66 @@
+"""Durations and sizes as the file writes them ("1h30m", "12GiB"). Pure."""
+
+import re
+from decimal import Decimal
+
+DURATION_PATTERN = r"^([0-9]+(\.[0-9]+)?(d|h|ms|m|s))+$"
+"""What an editor can check of a duration; the order of the units is checked here only."""
+
+LONGEST = 365 * 86400.0
+"""Seconds; a longer duration is a slip of the pen."""
+
+_SECONDS = {
+    "d": Decimal(86400),
+    "h": Decimal(3600),
+    "m": Decimal(60),
+    "s": Decimal(1),
+    "ms": Decimal("0.001"),
+}
+_BYTES = {"B": 1} | {
+    prefix + unit: base**power
+    for unit, base in (("iB", 1024), ("B", 1000))
+    for power, prefix in enumerate("KMGT", start=1)
+}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of *text*, such as "2s", "1h30m" or "500ms"; raise ValueError."""
+    parts = _PART.findall(text)
+    units = [unit for _number, unit in parts]
+    in_order = [unit for unit in _SECONDS if unit in units]
+    if not parts or "".join(n + u for n, u in parts) != text or units != in_order:
+        raise ValueError(
+            f'"{text}" is not a duration: write it like "2s", "5m", "1h30m" or "500ms"'
+        )
+    seconds = float(sum(Decimal(number) * _SECONDS[unit] for number, unit in parts))
+    if seconds > LONGEST:
+        raise ValueError(f'"{text}" is longer than a year: write at most "365d"')
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Return *seconds* as the file writes it, to the millisecond."""
+    left = round(seconds * 1000)
+    text = ""
+    for unit, size in _SECONDS.items():
+        count, left = divmod(left, int(size * 1000))
+        text += f"{count}{unit}" if count else ""
+    return text or "0s"
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of *text*, such as "12GiB" (1024³) or "500MB" (1000²); raise ValueError."""
+    match = _SIZE.fullmatch(text)
+    if match is None or match[2] not in _BYTES:
+        raise ValueError(f'"{text}" is not a size: write it like "12GiB", "500MB" or "4096B"')
+    return int(Decimal(match[1]) * _BYTES[match[2]])
+
+
+def format_size(size: int) -> str:
+    """Return *size* bytes in the largest binary unit that divides it."""
+    for unit in ("TiB", "GiB", "MiB", "KiB"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return f"{size}B"
