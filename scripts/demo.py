@@ -43,7 +43,7 @@ binary = {binary}
 
 [defaults]
 backend = "demo"
-args = {{ ctx-size = 2048 }}
+args = {{ ctx-size = 2048, load-mode = "mmap" }}  # mmap: two servers share one copy in memory
 
 [instances.chat]
 listen = "127.0.0.1:{chat}"
@@ -94,8 +94,13 @@ def say(text: str = "") -> None:
 def find_binary() -> Path | None:
     """Return a real llama-server that is there already, or None."""
     command: list[str | Path] = [ROOT / "scripts" / "build-llama-server", "--find"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    return Path(done.stdout.strip()) if done.returncode == 0 else None
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        return None
+    binary = Path(done.stdout.strip())
+    if not os.access(binary, os.X_OK):
+        raise DemoError(f"cannot run {binary}: LLAMASUP_LLAMA_SERVER names no program")
+    return binary
 
 
 def build_binary() -> Path:
@@ -110,7 +115,7 @@ def build_binary() -> Path:
         raise
     if build.returncode != 0:
         raise DemoError("cannot build a llama-server: see above")
-    return Path(output.split("\n")[-2])
+    return Path(output.strip())
 
 
 def tiny_model() -> Path:
