@@ -1,1 +1,1 @@
-"""llamasupctl, the command line. It speaks the admin API and imports nothing of the daemon."""
+"""llamasupctl, the command line: it speaks HTTP with the daemon and imports nothing of it."""
