@@ -34,6 +34,8 @@ class LiveAdmin:
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(20)
 
     def stop(self) -> None:
+        if not self._thread.is_alive():
+            return
         self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
         assert not self._thread.is_alive(), "the admin server did not end"
