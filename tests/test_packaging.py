@@ -200,11 +200,14 @@ def test_each_configuration_in_the_readme_is_right():
     assert findings == [(), ()]
 
 
-def test_each_script_in_the_readme_exists():
-    named = set(re.findall(r"(?<![\w/])(?:scripts|etc|systemd|docs)/[\w.-]+[\w]", README))
+@pytest.mark.parametrize("page", ["README.md", "docs/testing.md"])
+def test_each_file_named_in_a_page_exists(page):
+    text = (ROOT / page).read_text()
 
-    assert {"scripts/demo", "scripts/test", "systemd/llamasup.service"} <= named
-    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
+    named = set(re.findall(r"(?<![\w/])(?:scripts|etc|systemd|docs|tests)/[\w./-]*\w", text))
+
+    assert {"scripts/test", "scripts/check"} <= named
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_each_llamasupctl_line_in_the_readme_is_a_command_with_these_options():
