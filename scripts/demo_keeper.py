@@ -40,7 +40,9 @@ def keep(folder: Path, command: list[str]) -> None:
         ended = os.pidfd_open(daemon.pid)
         ready, _, _ = select.select([sys.stdin.fileno(), ended], [], [])
         if ended in ready:
-            (folder / "ended").write_text(str(daemon.wait()))
+            note = folder / "ended.new"
+            note.write_text(str(daemon.wait()))
+            note.rename(folder / "ended")
             select.select([sys.stdin.fileno()], [], [])
     finally:
         stop(daemon)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.harness import wait_for
+
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 KEEPER = SCRIPTS / "demo_keeper.py"
 TIMEOUT = 60.0
@@ -107,11 +109,11 @@ def test_the_end_of_the_daemon_is_noted_and_its_log_kept_for_the_demo(folder, fi
     pidfd = os.pidfd_open(pid)
 
     signal.pidfd_send_signal(pidfd, signal.SIGTERM)
-    assert has_ended(pidfd)
+    wait_for((folder / "ended").exists, "the keeper notes the end")
 
-    log = (folder / "daemon.log").read_text()
+    assert (folder / "ended").read_text() == str(-signal.SIGTERM)
+    assert (folder / "daemon.log").read_text() == f"{pid}\n"
     keeper.communicate(timeout=TIMEOUT)
-    assert log == f"{pid}\n"
     assert not folder.exists()
     os.close(pidfd)
 
