@@ -132,6 +132,11 @@ class AdminServer:
         """The TCP address that is really listened on (port 0 in the configuration means any)."""
         return self._tcp
 
+    @property
+    def open_streams(self) -> int:
+        """How many answers last at this moment: streams, followed logs, long polls."""
+        return self._streams.count
+
     async def start(self) -> None:
         """Listen. Raises `ListenError` or `AlreadyRunningError`; nothing is left open then."""
         try:

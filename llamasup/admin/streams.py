@@ -29,6 +29,11 @@ class Streams:
         self._scopes: set[asyncio.Timeout] = set()
         self._is_closed = False
 
+    @property
+    def count(self) -> int:
+        """How many are open."""
+        return len(self._scopes)
+
     def close(self) -> None:
         """End all of them now and accept no more."""
         self._is_closed = True

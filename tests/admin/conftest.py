@@ -1,6 +1,6 @@
 """A served fake control, and a client at its unix socket."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -9,6 +9,7 @@ import pytest
 from llamasup.admin.app import AdminServer
 from llamasup.config.spec import Address, AdminConf
 from tests.fakes.control import FakeControl
+from tests.fakes.live_admin import LiveAdmin, live_admin
 
 TOKEN = "s3cret-token"
 
@@ -36,6 +37,13 @@ async def client(server: AdminServer, conf: AdminConf) -> AsyncIterator[aiohttp.
     connector = aiohttp.UnixConnector(conf.socket)
     timeout = aiohttp.ClientTimeout(total=30)
     async with aiohttp.ClientSession("http://local", connector=connector, timeout=timeout) as one:
+        yield one
+
+
+@pytest.fixture
+def live(conf: AdminConf) -> Iterator[LiveAdmin]:
+    """The server in a thread, on the daemon's event loop."""
+    with live_admin(conf) as one:
         yield one
 
 

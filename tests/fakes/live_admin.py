@@ -1,10 +1,12 @@
-"""An admin server in a thread with its own event loop, for callers that block."""
+"""An admin server in a thread with the daemon's event loop, for callers that block."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
+
+import uvloop
 
 from llamasup.admin.app import AdminServer
 from llamasup.config.spec import AdminConf
@@ -18,10 +20,9 @@ class LiveAdmin:
 
     def __init__(self, conf: AdminConf, make_control: Callable[[], FakeControl]) -> None:
         self.conf = conf
-        self.errors: list[str] = []
         self._make_control = make_control
         self._is_up = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread = threading.Thread(target=self._main)
 
     def start(self) -> None:
         self._thread.start()
@@ -39,6 +40,10 @@ class LiveAdmin:
         self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(20)
         assert not self._thread.is_alive(), "the admin server did not end"
+
+    def _main(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._run())
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
