@@ -2,11 +2,13 @@
 
 import asyncio
 import functools
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Middleware
 
 from llamasup import __version__
@@ -181,6 +183,7 @@ class AdminServer:
         runner = web.AppRunner(
             _application(Handlers(self._control, self._streams, door), door),
             access_log=None,
+            logger=_http_logger(),
             shutdown_timeout=_SHUTDOWN_TIMEOUT,
             keepalive_timeout=75.0,
             lingering_time=1.0,
@@ -191,6 +194,17 @@ class AdminServer:
         server = runner.server
         assert server is not None  # set up just now
         return server
+
+
+def _http_logger() -> logging.Logger:
+    """Return the logger of aiohttp's side; what is wrong with a request is told its caller only."""
+    logger = logging.getLogger("llamasup.admin.http")
+    logger.addFilter(_is_ours)
+    return logger
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def _application(handlers: Handlers, door: Door) -> web.Application:

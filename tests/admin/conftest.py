@@ -14,6 +14,15 @@ from tests.fakes.live_admin import LiveAdmin, live_admin
 TOKEN = "s3cret-token"
 
 
+async def error_of(answer: aiohttp.ClientResponse) -> tuple[int, str]:
+    """Return the status and the code of an answer that must be an error."""
+    body = await answer.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"code", "message"}
+    assert body["error"]["message"]
+    return answer.status, body["error"]["code"]
+
+
 @pytest.fixture
 def control() -> FakeControl:
     return FakeControl()

@@ -166,11 +166,13 @@ async def impatient(control: FakeControl, conf: AdminConf) -> AsyncIterator[Admi
     await server.close()
 
 
+def session(conf: AdminConf) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession("http://x", connector=aiohttp.UnixConnector(conf.socket))
+
+
 async def test_a_quiet_stream_shows_signs_of_life(impatient: AdminServer, conf: AdminConf):
-    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(conf.socket)) as client:
-        async with client.get("http://x/v1/events", headers=SSE) as answer:
-            async with asyncio.timeout(PATIENCE):
-                assert await answer.content.readline() == b": alive\n"
+    async with session(conf) as client, following(client) as answer, asyncio.timeout(PATIENCE):
+        assert await answer.content.readline() == b": alive\n"
 
 
 async def test_a_reader_that_stalls_is_dropped_and_slows_nobody(
@@ -186,30 +188,24 @@ async def test_a_reader_that_stalls_is_dropped_and_slows_nobody(
         )
         assert await loop.sock_recv(stalled, 10) == b"HTTP/1.1 2"
 
-        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(conf.socket)) as client:
-            async with client.get("http://x/v1/events", headers=SSE) as quick:
-                seen = 0
-                async with asyncio.timeout(PATIENCE):
-                    while impatient.open_streams == 2:
-                        control.events.append(0.0, "", "x", "y" * 4000)
-                        seen += 1
-                        while not (await quick.content.readline()).startswith(b"id: "):
-                            pass
+        seen = 0
+        async with session(conf) as client, following(client) as quick, asyncio.timeout(PATIENCE):
+            while impatient.open_streams == 2:
+                control.events.append(0.0, "", "x", "y" * 4000)
+                seen += 1
+                while not (await quick.content.readline()).startswith(b"id: "):
+                    pass
 
         assert seen > 10
-        with pytest.raises(ConnectionResetError):
-            while await loop.sock_recv(stalled, 65536):
-                pass
-            raise ConnectionResetError  # an orderly end is as good
 
 
 async def test_a_reader_that_left_is_noticed_without_any_news(
     impatient: AdminServer, conf: AdminConf
 ):
-    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(conf.socket)) as client:
+    async with session(conf) as client:
         answers = [
-            await client.get("http://x/v1/events", headers=SSE),
-            await client.get("http://x/v1/instances/chat/logs?follow=1"),
+            await client.get("/v1/events", headers=SSE),
+            await client.get("/v1/instances/chat/logs?follow=1"),
         ]
         assert impatient.open_streams == 2
         for answer in answers:
