@@ -5,9 +5,9 @@ Started as ``python -I -S shim.py`` with these descriptors: 0-2 the child's own,
 only, since its start is on the way from a crash to the successor; it must not import llamasup.
 
 The order is fields that end in a zero byte: daemon's pid, nice, oom_score_adj, cgroup.procs file
-(each of these three may be empty: leave it), count of arguments, arguments, environment (NAME=value).
+(the last three may be empty: leave it), count of arguments, arguments, environment (NAME=value).
 
-To the status pipe it writes ``ready`` just before the exec, and ``<errno> <step>`` if that fails; the
+To the status pipe it writes ``ready`` just before the exec, ``<errno> <step>`` if that fails; the
 exec closes the pipe, so ``ready`` and the end of the file mean that the child runs.
 """
 
@@ -25,7 +25,8 @@ def _die_with(daemon: int) -> None:
     try:
         import _ctypes
 
-        prctl = _ctypes.dlsym(_ctypes.dlopen(None, 2), "prctl")  # type: ignore[arg-type] # None = us
+        this = _ctypes.dlopen(None, 2)  # type: ignore[arg-type] # None is this program
+        prctl = _ctypes.dlsym(this, "prctl")
         _ctypes.call_function(prctl, (_PR_SET_PDEATHSIG, int(_signal.SIGKILL), 0, 0, 0))
     except Exception:  # the documented way, which costs 15 ms more
         import ctypes

@@ -162,8 +162,9 @@ class Process:
             self.reap()
 
     def _raw_exit(self, code: int, status: int) -> RawExit:
-        if self._status >= 0:
-            self._read_status()  # both ends may come in one turn of the loop, in either order
+        for _ in range(2):  # the text and the end: the loop may not have told us of them yet
+            if self._status >= 0:
+                self._read_status()
         if not self.executed:
             return RawExit(None, None)
         return RawExit(status, None) if code == os.CLD_EXITED else RawExit(None, status)
