@@ -343,7 +343,9 @@ def run(args: argparse.Namespace) -> None:
     folder = make_folder()
     try:
         server = real or fake_server(folder)
-        keeper = start_keeper(folder, write_config(folder, server, ports))
+        config = write_config(folder, server, ports)
+        say(f"config: {config}")
+        keeper = start_keeper(folder, config)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
