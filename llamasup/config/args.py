@@ -10,40 +10,47 @@ from typing import Any, TypeAlias
 from llamasup.config.options import GONE, RENAMED, Option, Options, did_you_mean
 from llamasup.config.problem import Finding, KeyPath, Level
 
-_MODEL = 'write model = "/…" in the instance'
-_ROUTER = "llamasup starts one server per model: remove it"
-_KEY_FILE = 'write api_key_file = "/…" in the instance'
-_TLS = "the front speaks plain HTTP, TLS belongs to a proxy before it: remove it"
+_LISTEN = 'is set by llamasup: write listen = "127.0.0.1:1234" in the instance'
+_MODEL = 'is set by llamasup: write model = "/…" in the instance'
+_KEY_FILE = 'is set by llamasup: write api_key_file = "/…" in the instance'
+_ROUTER = "is for a router of many models, llamasup starts one server for each: remove it"
+_TLS = "is for TLS, which belongs to a proxy before llamasup: remove it"
 _ACTION = "makes llama-server print something and end: remove it"
 OWNED: Mapping[str, str] = {
-    "host": 'write listen = "127.0.0.1:1234" in the instance',
-    "port": 'write listen = "127.0.0.1:1234" in the instance',
-    "reuse-port": "llamasup owns the port: remove it",
+    "host": _LISTEN,
+    "port": _LISTEN,
+    "reuse-port": "is not needed, llamasup owns the port: remove it",
     "api-key": _KEY_FILE,
     "api-key-file": _KEY_FILE,
     "ssl-key-file": _TLS,
     "ssl-cert-file": _TLS,
-    "api-prefix": "llamasup asks for the usual paths: remove it",
-    "path": "llamasup serves no files: remove it",
-    "alias": 'write alias = ["…"] in the instance',
-    "parallel": "write parallel = 1 in the instance",
-    "slots": "llamasup needs it and sets it: remove it",
-    "no-slots": "llamasup needs the slots: remove it",
-    "log-file": 'write log_dir = "/…" in [daemon]',
-    "log-disable": 'llamasup keeps the last lines: write log_level = "warning" in [daemon]',
-    **dict.fromkeys(
-        ("model", "model-url", "docker-repo", "hf-repo", "hf-file", "hf-token"),
-        _MODEL,
-    ),
-    **dict.fromkeys(
-        ("models-dir", "models-preset", "models-max", "models-autoload", "no-models-autoload"),
-        _ROUTER,
-    ),
-    **dict.fromkeys(
-        ("help", "usage", "version", "cache-list", "completion-bash", "list-devices"), _ACTION
-    ),
+    "api-prefix": "would move the paths that llamasup asks for: remove it",
+    "path": "is for a web server, llamasup serves no files: remove it",
+    "alias": 'is set by llamasup: write alias = ["…"] in the instance',
+    "parallel": "is set by llamasup: write parallel = 1 in the instance",
+    "slots": "is always on, llamasup needs it: remove it",
+    "no-slots": "cannot be, llamasup needs the slots: remove it",
+    "log-file": 'is not needed, llamasup writes the logs: write log_dir = "/…" in [daemon]',
+    "log-disable": "would hide why llama-server ends: remove it",
+    "model": _MODEL,
+    "model-url": _MODEL,
+    "docker-repo": _MODEL,
+    "hf-repo": _MODEL,
+    "hf-file": _MODEL,
+    "hf-token": _MODEL,
+    "models-dir": _ROUTER,
+    "models-preset": _ROUTER,
+    "models-max": _ROUTER,
+    "models-autoload": _ROUTER,
+    "no-models-autoload": _ROUTER,
+    "help": _ACTION,
+    "usage": _ACTION,
+    "version": _ACTION,
+    "cache-list": _ACTION,
+    "completion-bash": _ACTION,
+    "list-devices": _ACTION,
 }
-"""Options that llamasup sets itself, and what to write instead."""
+"""Options that llamasup sets itself or that cannot work under it, and what to write instead."""
 
 _DOWNLOADS = re.compile(r"(embd|fim|gpt-oss|vision)-.*-(default|spec)")
 _SMALLEST_CONTEXT = 256  # tokens; llama-server rounds up to it, a single token aborts it
@@ -101,9 +108,9 @@ def _refusal(arg: Arg, options: Options) -> str | None:
     short = options.by_short.get(arg.name)
     name = short.name if short is not None and arg.name not in options.by_name else arg.name
     if name in OWNED:
-        return f"is set by llamasup: {OWNED[name]}"
+        return OWNED[name]
     if _DOWNLOADS.fullmatch(name):
-        return f"downloads a model: {_MODEL}"
+        return 'downloads a model: write model = "/…" in the instance'
     if name != arg.name:
         return f"is a short spelling: write {name}"
     option = options.by_name.get(name)
@@ -153,7 +160,8 @@ def _misfit(name: str, value: object, option: Option) -> str | None:
 def _form(option: Option) -> str:
     if option.is_number:
         return option.default if option.default and option.is_whole else "1"
-    return f'"{option.value}"'
+    choices = re.fullmatch(r"[\[{<](.*)[\]}>]", option.value or "")
+    return f'"{re.split("[|,]", choices[1])[0]}"' if choices else f'"{option.value}"'
 
 
 def _unusable(value: object, *, in_list: bool = False) -> str | None:

@@ -116,10 +116,13 @@ def _cannot_read(exc: OSError | ValueError) -> str:
 def _read_regular(file: str, longest: int) -> bytes:
     """Read a regular file of at most *longest* bytes; a FIFO could block for ever."""
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(fd, "rb") as opened:
+    try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError("it is not a regular file")
-        data = opened.read(longest + 1)
+        with os.fdopen(fd, "rb", closefd=False) as opened:
+            data = opened.read(longest + 1)
+    finally:
+        os.close(fd)
     if len(data) > longest:
         raise ValueError(f"it is longer than {longest} bytes")
     return data

@@ -1,13 +1,13 @@
 """From the models of the file to the values the daemon works with. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from llamasup.config import rules
 from llamasup.config.args import Args, check_args, merge, slot_context, to_argv
 from llamasup.config.options import FALLBACK, Options
-from llamasup.config.problem import Finding, KeyPath, Level, has_error
+from llamasup.config.problem import Finding, KeyPath, Level
 from llamasup.config.schema import Backend, Defaults, FileModel, Instance, PolicyKeys
 from llamasup.config.spec import (
     AdminConf,
@@ -43,12 +43,18 @@ class Outside:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One resolved instance, and the keys at which its binary and its options were written."""
+    """One resolved instance, with what it takes to try it and to name the keys of its parts."""
 
     conf: InstanceConf
-    args: Args
     binary_key: KeyPath
-    is_right: bool
+    args: Args
+    options: Options
+    own_argv: tuple[str, ...]
+
+    def argv_without(self, keys: Container[KeyPath]) -> tuple[str, ...]:
+        """Return the command line less what ``args`` say at *keys*."""
+        kept = {name: arg for name, arg in self.args.items() if arg.key not in keys}
+        return (*self.own_argv, *to_argv(kept, self.options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +130,10 @@ def _launch(
         *_check_policy(key, model.defaults, instance),
     ]
     aliases = tuple(dict.fromkeys((name, *instance.alias)))
+    own_argv = (binary, *_own_argv(instance, aliases))
     spec = Spec(
         name=name,
-        argv=(binary, *_own_argv(instance, aliases), *to_argv(args, options)),
+        argv=(*own_argv, *to_argv(args, options)),
         env=tuple(sorted(_env(backend, model.defaults, instance).items())),
         kind=kind,
         model=instance.model,
@@ -138,7 +145,7 @@ def _launch(
         api_key=outside.api_keys.get(name),
     )
     conf = InstanceConf(name, instance.listen, spec, policy_of(model.defaults, instance))
-    return Launch(conf, args, binary_key, is_right=not has_error(findings)), findings
+    return Launch(conf, binary_key, args, options, own_argv), findings
 
 
 def _nearest_binary(

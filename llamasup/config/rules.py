@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from itertools import combinations
 
 from llamasup import paths
 from llamasup.config.args import Args, is_on, slot_context
@@ -74,10 +73,12 @@ def check_addresses(model: FileModel, lowest_port: int) -> Iterator[Finding]:
                 "up, or AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit"
             )
             yield Finding(key, text)
-    for (first, one), (second, other) in combinations(taken, 2):
-        if _clash(one, other):
-            text = f"{other} is taken by {'.'.join(first)} ({one}): write another port"
-            yield Finding(second, text)
+    for index, (key, address) in enumerate(taken):
+        for other_key, other in taken[:index]:
+            if _clash(address, other):
+                text = f"{address} is taken by {'.'.join(other_key)} ({other}): write another port"
+                yield Finding(key, text)
+                break
 
 
 def _clash(one: Address, other: Address) -> bool:

@@ -289,7 +289,7 @@ class Parsed:
 
 
 def parse(tree: dict[str, Any], *, complete: bool = True) -> Parsed:
-    """Validate *tree*; a wrong value is told and left out, so that the rest can be checked too.
+    """Validate *tree*; a wrong value is told and replaced, so that the rest can be checked too.
 
     If the tree is not *complete* (a file of it could not be read), missing keys are not told.
     """
@@ -302,7 +302,6 @@ def parse(tree: dict[str, Any], *, complete: bool = True) -> Parsed:
         except ValidationError as exc:
             errors = exc.errors(include_url=False)
         if not told:
-            # What is missing only because its wrong value was left out is no news.
             findings = tuple(
                 Finding(key, complaint(error, model_at(key[:-1])))
                 for error in errors
@@ -311,8 +310,7 @@ def parse(tree: dict[str, Any], *, complete: bool = True) -> Parsed:
             )
             told = True
         for error in errors:
-            key = _key(error["loc"])
-            _remove(tree, key[:-1] if error["type"] == "missing" else key)
+            _heal(tree, _key(error["loc"]))
 
 
 def model_at(key: KeyPath) -> type[BaseModel] | None:
@@ -338,6 +336,23 @@ def model_at(key: KeyPath) -> type[BaseModel] | None:
 
 def _key(loc: tuple[int | str, ...]) -> KeyPath:
     return tuple(str(part) for part in loc)
+
+
+def _heal(tree: dict[str, Any], key: KeyPath) -> None:
+    """Replace what must be there by something that disturbs no other check, remove the rest."""
+    match key:
+        case ("instances", name, "model"):
+            tree["instances"][name]["model"] = "/"
+        case ("instances", name, "listen"):
+            index = list(tree["instances"]).index(name)
+            # No two instances share it; that its port is privileged is no news at a wrong key.
+            tree["instances"][name]["listen"] = f"127.255.{index // 256 % 256}.{index % 256}:1"
+        case ("defaults", "binary"):
+            tree["defaults"]["binary"] = "/"
+        case ("backends" | "instances" as table, name, "binary"):
+            tree[table][name]["binary"] = "/"
+        case _:
+            _remove(tree, key)
 
 
 def _remove(tree: dict[str, Any], key: KeyPath) -> None:
