@@ -19,7 +19,8 @@ from llamasup.check import check, render
 from llamasup.child.cgroup import Cgroup
 from llamasup.child.leftovers import DaemonLock, clear_leftovers
 from llamasup.child.output import LogBook
-from llamasup.child.process import Child, Launcher, become_subreaper
+from llamasup.child.process import Launcher
+from llamasup.child.reaper import become_subreaper
 from llamasup.clock import SystemClock
 from llamasup.config.schema import json_schema
 from llamasup.config.spec import Settings, Spec
@@ -32,7 +33,7 @@ from llamasup.front.app import Front
 from llamasup.front.gate import Gate
 from llamasup.logs import logging_to_stderr
 from llamasup.probe.health import Prober
-from llamasup.supervisor import LONGEST_SLEEP, Supervisor
+from llamasup.supervisor import LONGEST_SLEEP, Child, Supervisor
 from llamasup.systemd import Notifier
 
 log = logging.getLogger(__name__)
@@ -100,7 +101,7 @@ def _run(settings: Settings, config: str) -> int:
         lock = DaemonLock(settings.runtime_dir)
         lock.acquire()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Daemon(settings, config).run())
+            runner.run(_serve(settings, config))
     except LlamasupError as exc:
         log.error("%s", exc)
         return EXIT_FAILED
@@ -108,6 +109,10 @@ def _run(settings: Settings, config: str) -> int:
         log.exception("internal error, the daemon ends")
         return EXIT_INTERNAL
     return 0
+
+
+async def _serve(settings: Settings, config: str) -> None:
+    await Daemon(settings, config).run()
 
 
 class Daemon:
@@ -120,7 +125,7 @@ class Daemon:
         self._started = self._clock.now().wall
         self._notifier = Notifier(os.environ, os.getpid())
         self.events = EventLog()
-        self._gate = Gate()
+        self._gate = Gate(asyncio.get_running_loop())
         self._launcher = Launcher(
             settings.runtime_dir, settings.log_dir, dict(os.environ), Cgroup.detect()
         )
