@@ -114,6 +114,7 @@ def statuses(reply: bytes) -> set[bytes]:
 @pytest.mark.parametrize("door", ["socket", "tcp"])
 @fuzzing
 @given(METHODS, PATHS, QUERIES, HEADERS, BODIES, st.booleans(), st.booleans())
+@example("GET", "/v1/operations/%00", "", [], b"", False, True)
 @example("POST", "/v1/instances/chat/stop", "", [("Host", "evil.example")], b"", True, False)
 @example("POST", "/v1/instances/chat/stop", "", [("Authorization", "Bearer x")], b"", True, True)
 def test_no_request_breaks_it(
