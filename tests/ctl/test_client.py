@@ -1,4 +1,6 @@
+import os
 import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,3 +78,21 @@ def test_what_is_not_llamasup_is_told_apart(capsys: pytest.CaptureFixture[str], 
         assert "broke off" in unreachable(capsys, "--url", url, "status")
         unreachable(capsys, "--url", url, "status")
         thread.join(20)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user for a moment")
+def test_a_forbidden_socket_says_whose_it_is(capsys: pytest.CaptureFixture[str]):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder, socket.socket(socket.AF_UNIX) as door:
+        os.chmod(folder, 0o755)
+        path = f"{folder}/admin.sock"
+        door.bind(path)
+        os.chmod(path, 0o660)
+        os.seteuid(65534)
+        try:
+            message = unreachable(capsys, "--socket", path, "status")
+        finally:
+            os.seteuid(0)
+
+    assert message == (
+        f"llamasupctl: no permission to use {path}: use sudo, or add yourself to the group root\n"
+    )
