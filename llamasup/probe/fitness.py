@@ -1,46 +1,59 @@
-"""Does a child run as it was configured? llama-server misreads some values in silence. Pure."""
+"""Is the server that answers the one that the configuration asks for? Pure.
 
-from typing import Any
+Each check returns None or one sentence for the user: what was asked, what is there, what to write.
+"""
 
 from llamasup.config.spec import Spec
+from llamasup.probe.http import field
+
+_CELL = 256  # llama-server rounds the context of a slot up to a multiple of this
 
 
-def unfitness(spec: Spec, props: Any, slots: Any) -> str:
-    """Return what of *spec* the child's /props and /slots contradict, "" if nothing."""
+def judge(spec: Spec, props: object, slots: object) -> str | None:
+    """Compare the answers of /props and /slots (no list where that is switched off) with *spec*."""
+    return _model(spec, props) or _slot_count(spec, props, slots) or _context(spec, props, slots)
+
+
+def _model(spec: Spec, props: object) -> str | None:
+    if spec.aliases:
+        alias = field(props, "model_alias")
+        if alias in spec.aliases:
+            return None
+        asked, there = f"the alias {' or '.join(spec.aliases)}", f"the alias {alias}"
+    else:
+        path = field(props, "model_path")
+        if path == spec.model:
+            return None
+        asked, there = f"the model {spec.model}", f"the model {path}"
     return (
-        _slot_problem(spec, slots) or _context_problem(spec, slots) or _alias_problem(spec, props)
+        f"the configuration asks for {asked}, the server reports {there}; "
+        f"check `binary` and `env`: something else was started, or these options were overridden"
     )
 
 
-def _slot_problem(spec: Spec, slots: Any) -> str:
-    if not isinstance(slots, list):
-        return ""
-    if len(slots) != spec.parallel:
-        return (
-            f"the configuration asks for {spec.parallel} slots (parallel), the server has "
-            f"{len(slots)}; write the number that the server can have"
-        )
-    return ""
-
-
-def _context_problem(spec: Spec, slots: Any) -> str:
-    if not isinstance(slots, list) or spec.slot_context is None:
-        return ""
-    contexts = {slot["n_ctx"] for slot in slots if isinstance(slot, dict) and "n_ctx" in slot}
-    wrong = sorted(contexts - {spec.slot_context})
-    if not wrong:
-        return ""
+def _slot_count(spec: Spec, props: object, slots: object) -> str | None:
+    there = len(slots) if isinstance(slots, list) else field(props, "total_slots")
+    if there == spec.parallel:
+        return None
     return (
-        f"the configuration gives each slot {spec.slot_context} tokens of context (ctx-size and "
-        f"parallel), the server gives {wrong[0]}; if the model was trained for less, write less"
+        f"the configuration asks for {spec.parallel} slots, the server reports {there}; "
+        f"write parallel = {there}, or a backend that honours --parallel"
     )
 
 
-def _alias_problem(spec: Spec, props: Any) -> str:
-    if not isinstance(props, dict) or not spec.aliases:
-        return ""
-    alias = props.get("model_alias")
-    # The server reports one of several aliases, the first in the alphabet.
-    if isinstance(alias, str) and alias and alias not in spec.aliases:
-        return f"the server calls itself {alias!r}, not {' or '.join(spec.aliases)}: another server"
-    return ""
+def _context(spec: Spec, props: object, slots: object) -> str | None:
+    if spec.slot_context is None:
+        return None
+    if isinstance(slots, list) and slots:
+        reported = {field(slot, "n_ctx") for slot in slots}
+    else:
+        reported = {field(field(props, "default_generation_settings"), "n_ctx")}
+    asked = spec.slot_context
+    if reported <= {asked, -(-asked // _CELL) * _CELL}:
+        return None
+    there = ", ".join(sorted(str(each) for each in reported))
+    return (
+        f"the configuration asks for {asked} tokens of context per slot, the server reports "
+        f"{there}; if the model was trained for no more, ask for {there} per slot, "
+        f"else check args.ctx-size, parallel and kv-unified"
+    )

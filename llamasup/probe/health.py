@@ -1,14 +1,15 @@
-"""The prober of one generation: is it loading, loaded as configured, warm, still answering?
+"""The prober of one generation: reports what its child's socket says, from silence to ready and on.
 
-It reports and decides nothing. Whatever a child answers, or does not, is "not yet".
+It decides nothing: every finding is posted as news and the core acts on it. A child that misbehaves
+is only ever "not yet"; deadlines are the core's.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from dataclasses import dataclass
 
-from llamasup.config.spec import Kind, Spec
+from llamasup.config.spec import Spec
 from llamasup.core.model import (
     Listening,
     Loaded,
@@ -19,27 +20,34 @@ from llamasup.core.model import (
     Unfit,
     Warmed,
 )
-from llamasup.probe.ask import NoAnswerError, Reply, ask
-from llamasup.probe.fitness import unfitness
+from llamasup.probe.fitness import judge
+from llamasup.probe.http import Answer, ProbeError, ask
+from llamasup.probe.warmup import Refused, Warmup, warm_up
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.015, 0.25  # seconds between two looks at a child that loads
-PROGRESS_PERIOD = 1.0
-ANSWER_TIMEOUT = 5.0
-WARM_UP_TIMEOUT = 24 * 3600.0  # the load's own deadlines decide, not this one
-WATCH_PERIOD = 10.0
-RETRY_PERIOD = 2.0  # between two looks at a child that does not answer
-FAILURES = 3  # failed rounds in a row before it counts
 
-Post: TypeAlias = Callable[[News], None]
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How often to look, in seconds."""
+
+    first_delay: float = 0.015  # a tiny model is ready within 60 ms of its exec
+    max_delay: float = 0.25
+    growth: float = 1.3
+    progress_period: float = 1.0
+    retry_period: float = 1.0  # of a warm-up that failed
+    health_period: float = 10.0
+    failing_period: float = 2.0  # while the readiness probe fails
+    timeout: float = 5.0  # of one request; the warm-up has none
+    failures: int = 3  # failed rounds in a row that count
 
 
 class Prober:
-    """Asks the child of generation *gen* on *socket* until cancelled.
+    """Watches generation *gen* of *spec* through its private *socket*.
 
-    *peer_is_ours* tells whether a pid belongs to the child; *progress* returns counters that only
-    grow while a load moves.
+    *peer_is_ours* says whether a pid belongs to this generation: an answer of any other process is
+    no answer. *progress* returns counters that grow while a load moves on; () if unknown. *post*
+    takes the news.
     """
 
     def __init__(
@@ -47,9 +55,11 @@ class Prober:
         spec: Spec,
         gen: int,
         socket: str,
+        *,
         peer_is_ours: Callable[[int], bool],
         progress: Callable[[], tuple[int, ...]],
-        post: Post,
+        post: Callable[[News], None],
+        timing: Timing | None = None,
     ) -> None:
         self._spec = spec
         self._gen = gen
@@ -57,137 +67,137 @@ class Prober:
         self._peer_is_ours = peer_is_ours
         self._progress = progress
         self._post = post
+        self._timing = timing or Timing()
+        self._stranger: int | None = None  # the last pid that answered in our child's place
 
     async def run(self) -> None:
-        """Follow the load, warm up, then watch; ends early if the child is unfit."""
-        async with asyncio.TaskGroup() as group:
-            moving = group.create_task(self._report_progress(), name=f"progress {self._gen}")
-            ready = await self._load() and await self._warm_up()
-            moving.cancel()
-        if ready:
-            self._post(Warmed(self._gen))
-            await self._watch()
+        """Probe until cancelled; return only if the child is unfit."""
+        async with asyncio.TaskGroup() as tasks:
+            progress = tasks.create_task(
+                self._watch_progress(), name=f"progress {self._spec.name}.{self._gen}"
+            )
+            fit = await self._come_up()
+            progress.cancel()
+        if fit:
+            await self._watch_health()
 
-    # --- loading ---
+    async def _come_up(self) -> bool:
+        """Follow the child from its first answer to the end of the warm-up; False = unfit."""
+        await self._wait_until_healthy()
+        reason = await self._inspect()
+        if reason is None:
+            self._post(Loaded(self._gen))
+            reason = await self._warm_up()
+        if reason is not None:
+            self._post(Unfit(self._gen, reason))
+            return False
+        self._post(Warmed(self._gen))
+        return True
 
-    async def _report_progress(self) -> None:
-        last = self._progress()
+    async def _wait_until_healthy(self) -> None:
+        """Poll /health, the only path without a key, until it says 200."""
+        listening = False
+        delay = self._timing.first_delay
         while True:
-            await asyncio.sleep(PROGRESS_PERIOD)
-            current = self._progress()
-            if any(now > before for now, before in zip(current, last, strict=True)):
-                self._post(Progressed(self._gen))
-            last = tuple(max(pair) for pair in zip(current, last, strict=True))
-
-    async def _load(self) -> bool:
-        """Wait for the end of the load; False if the child is not what was configured."""
-        pause, listening = FIRST_PAUSE, False
-        while True:
-            reply = await self._try("/health")
-            if reply is not None and reply.status == 503 and not listening:
+            answer = await self._try("/health")
+            if answer is not None and answer.status == 200:
+                return
+            if answer is not None and answer.status == 503 and not listening:
                 listening = True
                 self._post(Listening(self._gen))
-            if reply is not None and reply.status == 200:
-                verdict = await self._inspect()
-                if verdict == "":
-                    self._post(Loaded(self._gen))
-                    return True
-                if verdict is not None:
-                    self._post(Unfit(self._gen, verdict))
-                    return False
-            await asyncio.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 1.3)
+            await asyncio.sleep(delay)
+            delay = min(delay * self._timing.growth, self._timing.max_delay)
 
     async def _inspect(self) -> str | None:
-        """Return why the child does not fit, "" if it fits, None if it cannot be said yet."""
-        props, slots = await self._try("/props"), await self._try("/slots")
-        if props is None or slots is None or 503 in (props.status, slots.status):
-            return None
-        if 401 in (props.status, slots.status):
-            return "it refuses the API key of api_key_file; write the key on a line of its own"
-        return unfitness(self._spec, props.json(), slots.json())
-
-    async def _warm_up(self) -> bool:
-        """Get one answer of the kind that clients want; False if there never will be one."""
+        """Compare what the server reports with the spec; return what does not fit."""
         while True:
-            problem = await self._first_answer(warm_ups(self._spec.kind))
-            if problem is None:
-                return True
-            if problem:
-                self._post(Unfit(self._gen, problem))
-                return False
-            await asyncio.sleep(1.0)
+            props = await self._try("/props", key=self._spec.api_key)
+            if props is not None and props.status in (401, 403, 404):
+                return f"the server refuses to be inspected ({props.status}): {props.message()}"
+            slots = await self._try("/slots", key=self._spec.api_key)
+            if (
+                props is not None
+                and props.status == 200
+                and isinstance(props.json(), dict)
+                and slots is not None
+                and slots.status in (200, 501)
+            ):
+                return judge(self._spec, props.json(), slots.json())
+            await asyncio.sleep(self._timing.retry_period)
 
-    async def _first_answer(self, requests: list[tuple[str, dict[str, Any]]]) -> str | None:
-        """Return None if one of *requests* was answered, a refusal, or "" to try again."""
-        refusal = ""
-        for target, body in requests:
-            try:
-                reply = await ask(
-                    self._socket, target, body=body, key=self._spec.api_key, timeout=WARM_UP_TIMEOUT
-                )
-            except NoAnswerError as exc:
-                log.debug("%s: warm-up: %s", self._spec.name, exc)
-                return ""
-            if reply.status == 200:
+    async def _warm_up(self) -> str | None:
+        """Repeat the warm-up request until it is answered; return why it never will be."""
+        while True:
+            outcome = await warm_up(self._spec, self._socket)
+            if isinstance(outcome, Refused):
+                return outcome.reason
+            if outcome is Warmup.DONE:
                 return None
-            if reply.status >= 500 and reply.status != 501:
-                return ""
-            refusal = f"the warm-up request to {target} was refused: {_message(reply)}"
-        return refusal
+            await asyncio.sleep(self._timing.retry_period)
 
-    # --- serving ---
-
-    async def _watch(self) -> None:
-        failures = 0
+    async def _watch_progress(self) -> None:
+        """Post once for each look that finds a counter grown."""
+        last = self._progress()
         while True:
-            await asyncio.sleep(WATCH_PERIOD if failures == 0 else RETRY_PERIOD)
-            if await self._answers():
-                if failures >= FAILURES:
+            await asyncio.sleep(self._timing.progress_period)
+            now = self._progress()
+            if any(new > old for new, old in zip(now, last, strict=False)):
+                self._post(Progressed(self._gen))
+            last = now
+
+    async def _watch_health(self) -> None:
+        """Probe readiness for the rest of the generation's life; post changes only."""
+        failed = 0
+        while True:
+            failing = failed >= self._timing.failures
+            await asyncio.sleep(
+                self._timing.failing_period if failing else self._timing.health_period
+            )
+            reason = await self._failed_round()
+            if reason is None:
+                if failing:
                     self._post(ProbePassed(self._gen))
-                failures = 0
-                continue
-            failures += 1
-            if failures == FAILURES:
-                reason = f"/health did not answer {failures} times"
-                self._post(ProbeFailed(self._gen, reason))
+                failed = 0
+            else:
+                failed += 1
+                if failed == self._timing.failures:
+                    self._post(ProbeFailed(self._gen, reason))
 
-    async def _answers(self) -> bool:
-        """Ask twice, each time on a new connection: one stranded connection proves nothing."""
+    async def _failed_round(self) -> str | None:
+        """Ask /health twice at most, each time on a new connection; return why both failed.
+
+        After a burst a job can be stranded in llama-server's queue of connections: the next one is
+        answered at once.
+        """
+        reason = None
         for _ in range(2):
-            reply = await self._try("/health")
-            if reply is not None and reply.status == 200:
-                return True
-        return False
+            try:
+                answer = await self._ask("/health")
+            except ProbeError as exc:
+                reason = str(exc)
+            else:
+                if answer.status == 200:
+                    return None
+                reason = f"/health answers {answer.status}: {answer.message()}"
+        return reason
 
-    async def _try(self, target: str) -> Reply | None:
-        """Return the answer of our own child, None if there is none."""
+    async def _try(self, target: str, key: str | None = None) -> Answer | None:
+        """Ask our own child for *target*; None for anything that is no answer of it."""
         try:
-            reply = await ask(self._socket, target, key=self._spec.api_key, timeout=ANSWER_TIMEOUT)
-        except NoAnswerError:
+            return await self._ask(target, key)
+        except ProbeError:
             return None
-        return reply if self._peer_is_ours(reply.peer_pid) else None
 
-
-def warm_ups(kind: Kind) -> list[tuple[str, dict[str, Any]]]:
-    """Return the requests of which one answered is enough, cheapest first."""
-    match kind:
-        case Kind.CHAT:
-            message = {"role": "user", "content": "hi"}
-            chat = {"messages": [message], "max_tokens": 1, "cache_prompt": False}
-            # A model without a chat template still completes.
-            return [
-                ("/v1/chat/completions", chat),
-                ("/completion", {"prompt": "hi", "n_predict": 1, "cache_prompt": False}),
-            ]
-        case Kind.EMBEDDING:
-            return [("/v1/embeddings", {"input": "hi"})]
-        case Kind.RERANK:
-            return [("/v1/rerank", {"query": "hi", "documents": ["hi"]})]
-
-
-def _message(reply: Reply) -> str:
-    body = reply.json()
-    if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        return f"{reply.status}: {body['error'].get('message', '')}"[:300]
-    return str(reply.status)
+    async def _ask(self, target: str, key: str | None = None) -> Answer:
+        answer = await ask(self._socket, target, key=key, timeout=self._timing.timeout)
+        if self._peer_is_ours(answer.peer):
+            return answer
+        if answer.peer != self._stranger:
+            self._stranger = answer.peer
+            logger.warning(
+                "%s: pid %d, not our child, answers on %s",
+                self._spec.name,
+                answer.peer,
+                self._socket,
+            )
+        raise ProbeError(f"pid {answer.peer}, not our child, answers on {self._socket}")
