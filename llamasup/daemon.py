@@ -194,7 +194,14 @@ class Daemon:
         return LONGEST_SLEEP if period is None else min(LONGEST_SLEEP, period / 3)
 
     def _prober(self, spec: Spec, gen: int, child: Child, post: Callable[[News], None]) -> Prober:
-        return Prober(spec, gen, child.socket, child.peer_is_ours, child.progress, post)
+        return Prober(
+            spec,
+            gen,
+            child.socket,
+            peer_is_ours=child.peer_is_ours,
+            progress=child.progress,
+            post=post,
+        )
 
     # --- what the admin API may ask ---
 
