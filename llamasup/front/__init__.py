@@ -1,1 +1,1 @@
-"""The front door: public listeners, holding and counting requests, and the transport-level relay."""
+"""The front door: public listeners, holding and counting requests, the relay."""

@@ -39,7 +39,7 @@ class Answer:
         self._buf = b""  # an unfinished head
         self._left = 0
         self._payload: list[bytes] = []
-        self._tracker = ChunkTracker()
+        self._tracker: ChunkTracker | None = None
         self._part = _Part.HEAD  # which part of the answer comes next
         self._last = b""
         self._is_event_stream = False
@@ -51,17 +51,17 @@ class Answer:
     def feed(self, data: bytes) -> bytes:
         """Return what the client gets for *data*. Raises AnswerError, ChunkError."""
         part = self._part
-        if part is _Part.CHUNKS:  # a token of a stream: the way that must be short
+        if self._tracker is not None:
             end = self._tracker.feed(data)
-            if end < 0:
+            if part is _Part.UNCHUNKED:
+                return self._unchunk(end)
+            if end < 0:  # a token of a stream: the way that must be short
                 self._last = data
                 return data
             self.has_ended = True
             return data if end == len(data) else data[:end]
         if part is _Part.COUNTED:
             return self._feed_counted(data)
-        if part is _Part.UNCHUNKED:
-            return self._feed_unchunked(data)
         if part is _Part.UNTIL_CLOSE:
             return data
         return self._feed_head(data)
@@ -69,16 +69,14 @@ class Answer:
     def end_of_input(self, message: str) -> bytes | None:
         """Return the last bytes for the client now that the child has closed; None = cut off.
 
-        An event stream that breaks off between two chunks ends with an error event saying *message*.
+        An event stream that breaks off between two chunks ends with an error event (*message*).
         """
         if self._part is _Part.UNTIL_CLOSE:
             return b""
-        if not (self._is_event_stream and self._tracker.at_boundary):
+        if self._tracker is None or not (self._is_event_stream and self._tracker.at_boundary):
             return None
         if self._part is _Part.UNCHUNKED:
             return b"\n\n" + error_event(message)
-        if self._part is not _Part.CHUNKS:
-            return None
         event = error_event(message)
         if not self._last.endswith(b"\n\n\r\n"):
             event = b"\n\n" + event  # the last event was cut short: it must not swallow ours
@@ -129,9 +127,10 @@ class Answer:
             self._tracker = ChunkTracker(self._payload)
         else:
             self._part = _Part.CHUNKS
+            self._tracker = ChunkTracker()
 
-    def _feed_unchunked(self, data: bytes) -> bytes:
-        self.has_ended = self._tracker.feed(data) >= 0
+    def _unchunk(self, end: int) -> bytes:
+        self.has_ended = end >= 0
         out = b"".join(self._payload)
         self._payload.clear()
         return out

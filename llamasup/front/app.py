@@ -1,8 +1,9 @@
 """The front door of the daemon: one public listener per instance."""
 
 import asyncio
+import contextlib
 import errno
-import functools
+import logging
 import resource
 import socket
 from collections.abc import Callable, Mapping
@@ -14,9 +15,14 @@ from llamasup.front.exchange import RequestLog
 from llamasup.front.gate import Gate
 from llamasup.front.holder import holder_of
 from llamasup.front.limits import Limits
+from llamasup.front.poller import READABLE
 from llamasup.front.relay import Door, Relay
 
+_LOG = logging.getLogger(__name__)
+
 BACKLOG = 4096
+_ACCEPTS_PER_TURN = 64
+_ACCEPT_PAUSE = 0.5  # seconds without accepting after it failed
 _SPARE_FILES = 256
 """File descriptors that are left to the rest of the daemon."""
 
@@ -36,11 +42,10 @@ class Front:
         on_done: Callable[[RequestLog], None] | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self._loop = loop
         self._gate = gate
         self._relay = Relay(loop, runtime_dir, gate, _within_files(limits or Limits()), on_done)
         self._doors: dict[Address, Door] = {}
-        self._servers: dict[Address, asyncio.Server] = {}
+        self._listeners: dict[Address, Listener] = {}
 
     @property
     def connections(self) -> int:
@@ -54,39 +59,32 @@ class Front:
         up for another one with the same port may be lost. Connections that are there stay.
         """
         wanted = {address: name for name, address in listeners.items()}
-        ports = {address.port for address in wanted.keys() - self._servers.keys()}
-        for address in self._servers.keys() - wanted.keys():
+        ports = {address.port for address in wanted.keys() - self._listeners.keys()}
+        for address in self._listeners.keys() - wanted.keys():
             if address.port in ports:  # 0.0.0.0:1 and 127.0.0.1:1 cannot both be bound
                 self._stop(address)
-        opened = self._bind({a: n for a, n in wanted.items() if a not in self._servers})
+        opened = self._bind({a: n for a, n in wanted.items() if a not in self._listeners})
         for address, sock in opened.items():
             self._doors[address] = Door(wanted[address])
-            factory = functools.partial(self._relay.connect, self._doors[address])
-            self._servers[address] = await self._loop.create_server(
-                factory, sock=sock, backlog=BACKLOG
-            )
-        for address in self._servers.keys() - wanted.keys():
+            self._listeners[address] = Listener(self._relay, sock, self._doors[address])
+        for address in self._listeners.keys() - wanted.keys():
             self._stop(address)
         for address, name in wanted.items():
             self._doors[address].name = name
 
     async def close(self, grace: float = 0.0) -> None:
         """Stop listening, refuse those who wait, give requests under way *grace* seconds to end."""
-        for address in list(self._servers):
+        for address in list(self._listeners):
             self._stop(address)
         self._relay.close()
         self._gate.close()
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._relay.emptied.wait()
-        except TimeoutError:
-            pass
         self._relay.abort()
-        # The transports tell of their end in the loop's next turns.
-        await self._relay.emptied.wait()
 
     def _stop(self, address: Address) -> None:
-        self._servers.pop(address).close()
+        self._listeners.pop(address).close()
         del self._doors[address]
 
     def _bind(self, wanted: Mapping[Address, str]) -> dict[Address, socket.socket]:
@@ -103,6 +101,43 @@ class Front:
                 sock.close()
             raise ListenError("\n".join(problems))
         return opened
+
+
+class Listener:
+    """Accepts connections on the listening socket *sock*, for *door*."""
+
+    def __init__(self, relay: Relay, sock: socket.socket, door: Door) -> None:
+        self._relay = relay
+        self._sock = sock
+        self._door = door
+        self._pause: asyncio.TimerHandle | None = None
+        self._resume()
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._relay.poller.forget(self._sock.fileno())
+        self._sock.close()
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._relay.poller.watch(self._sock.fileno(), READABLE, self._accept)
+
+    def _accept(self, _events: int) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, peer = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as exc:
+                # No file descriptor or no memory: the client stays in the backlog meanwhile.
+                _LOG.error("%s: cannot accept a connection: %s", self._door.name, exc.strerror)
+                self._relay.poller.forget(self._sock.fileno())
+                self._pause = self._relay.loop.call_later(_ACCEPT_PAUSE, self._resume)
+                return
+            sock.setblocking(False)
+            self._relay.accept(sock, peer[0], self._door)
 
 
 def _listening_socket(address: Address) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The body of a request on its way to the child: where it ends, and what the child gets of it. Pure.
+"""The body of a request on its way to the child: where it ends, what the child gets. Pure.
 
 A body in chunks is framed anew: sizes in plain hex, no extensions, no trailers.
 """

@@ -1,4 +1,4 @@
-"""One request and its answer, from a complete head to the last byte: held, sent, perhaps sent again."""
+"""One request and its answer, from a complete head to the last byte: held, sent, sent again."""
 
 import logging
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestLog:
-    """What is known of a request at its end. Moments are loop time in seconds, None = never came."""
+    """What is known of a request at its end. Moments in loop time, None = never came."""
 
     name: str
     gen: int | None
@@ -71,7 +71,7 @@ class Hub(Protocol):
 class Client(Protocol):
     """The connection that a request came on."""
 
-    write: Callable[[bytes], None]
+    send: Callable[[bytes], None]
 
     def update_reading(self) -> None:
         """Look at ``Exchange.is_full`` again."""
@@ -86,9 +86,9 @@ class Client(Protocol):
 class Exchange:
     """One request of *client* to the instance *name*."""
 
-    __slots__ = ("_admitted_at", "_answer", "_arrived_at", "_client", "_first_byte_at", "_gen", "_head",
-                 "_hub", "_is_keeping", "_is_replayed", "_kept", "_kept_size", "_lease", "_name",
-                 "_upstream", "_waiting", "body", "is_full")  # fmt: skip
+    __slots__ = ("_admitted_at", "_answer", "_arrived_at", "_client", "_first_byte_at", "_gen",
+                 "_head", "_hub", "_is_keeping", "_is_replayed", "_kept", "_kept_size", "_lease",
+                 "_name", "_upstream", "_waiting", "body", "is_full")  # fmt: skip
 
     def __init__(self, client: Client, hub: Hub, name: str, head: RequestHead) -> None:
         self._client = client
@@ -192,15 +192,12 @@ class Exchange:
         answer = self._answer
         assert answer is not None
         try:
-            if answer.has_begun:
-                out = answer.feed(data)
-            else:
-                out = self._begin_answer(answer, data)
+            out = answer.feed(data) if answer.has_begun else self._begin_answer(answer, data)
         except (AnswerError, ChunkError) as exc:
             self._broken_answer(answer, str(exc))
             return
         if out:
-            self._client.write(out)
+            self._client.send(out)
         if answer.has_ended:
             self._leave(Outcome.DONE, answer.status)
             self._client.exchange_ended(closes=answer.closes)
@@ -241,7 +238,7 @@ class Exchange:
             self._client.cut()
             return
         if last:
-            self._client.write(last)
+            self._client.send(last)
         self._leave(Outcome.CUT if last else Outcome.DONE, answer.status)
         self._client.exchange_ended(closes=True)
 
@@ -275,7 +272,7 @@ class Exchange:
             retry_after=retry_after,
             without_body=self._head.method == b"HEAD",
         )
-        self._client.write(answer)
+        self._client.send(answer)
         self._leave(outcome, status)
         self._client.exchange_ended(closes=closes)
 

@@ -1,7 +1,7 @@
 """The gate: who may pass to a child now, who waits, and how many are inside.
 
-It knows routes and counts, no sockets and no HTTP. The supervisor publishes routes and reads counts;
-the relay asks for leases. Everything happens at once, in the event loop, without an ``await``.
+It knows routes and counts, no sockets and no HTTP. The supervisor publishes routes and reads
+counts; the relay asks for leases. All of it happens in the event loop, without an ``await``.
 """
 
 from collections import Counter, deque
@@ -13,8 +13,8 @@ from typing import Protocol
 from llamasup.core.routes import Admission, Hold, Refuse, Serve
 
 REPLAY_PATIENCE = 2.0
-"""Seconds that a request whose child broke off waits for the route to leave that generation. A child
-that is still served after that is alive, so the request is sent to it again."""
+"""Seconds that a request whose child broke off waits for the route to leave that generation. A
+child that is still served after that is alive, so the request is sent to it again."""
 
 QUEUE_RETRY_AFTER = 5
 """Seconds that a client is asked to wait when the queue is full or its time in it is over."""
@@ -119,7 +119,7 @@ class Counters:
 class Gate:
     """Leases, holds and in-flight counts of all instances.
 
-    *on_idle* is called with (name, gen) whenever the last request of a generation ends. It is called
+    *on_idle* is called with (name, gen) whenever the last request of a generation ends. It comes
     in the middle of the gate's work, so it may only take a note (post a fact), never call back.
     """
 

@@ -1,13 +1,13 @@
-"""Heads of requests and answers: what they say, how long the bodies are, and what is refused. Pure.
+"""Heads of requests and answers: what they say, how long bodies are, what is refused. Pure.
 
-The child never sees a head as the client wrote it, but one written anew from what was understood, so
-that both sides agree on where a request ends. References are to RFC 9110 and RFC 9112.
+A head must match one strict grammar before anything is read out of it. The child gets a head of
+our own making with the client's end-to-end header lines in it, so that both sides agree on where a
+request ends. References are to RFC 9110 and RFC 9112.
 """
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
-
-import httptools
 
 from llamasup.errors import LlamasupError
 
@@ -38,14 +38,27 @@ _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r[^\n]|(?<!\r)\n")
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 
+_BLANK = b" \t"
 _HOP_BY_HOP = frozenset(
     (
-        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te", b"trailer",
-        b"transfer-encoding", b"upgrade", b"http2-settings",
+        b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te",
+        b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings",
     )
 )  # fmt: skip
 _OURS = _HOP_BY_HOP | {b"content-length", b"expect", b"x-forwarded-for"}
 _NEVER_DROPPED = frozenset((b"host", b"authorization", b"content-type"))
+_USUAL_OPTIONS: tuple[list[bytes], ...] = ([], [b"keep-alive"], [b"close"])
+_ANSWER_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"upgrade"))
+
+
+def _first_letters(names: Iterable[bytes]) -> frozenset[int]:
+    return frozenset(letter for n in names for letter in n[:1].lower() + n[:1].upper())
+
+
+_FIRST_LETTERS = _first_letters([b"host", *_OURS])
+_ANSWER_FIRST_LETTERS = _first_letters(
+    [b"content-length", b"transfer-encoding", *_ANSWER_HOP_BY_HOP]
+)
 
 
 class HeadError(LlamasupError):
@@ -61,7 +74,7 @@ class AnswerError(LlamasupError):
 
 
 class RequestHead(NamedTuple):
-    """What a request head says. *length* in bytes or ``CHUNKED``; *for_child* is the head to send."""
+    """What a request head says. *length*: bytes or ``CHUNKED``; *for_child*: the head to send."""
 
     method: bytes
     target: bytes
@@ -114,40 +127,22 @@ def _not_http(buf: bytes) -> str:
     return "the request line is not that of HTTP/1.1"
 
 
-class _Fields:
-    """What httptools calls back: the target and the header fields, in order."""
-
-    __slots__ = ("fields", "on_header", "target")
-
-    def __init__(self) -> None:
-        self.target = b""
-        self.fields: list[tuple[bytes, bytes]] = []
-        fields = self.fields
-        self.on_header = lambda name, value: fields.append((name, value))
-
-    def on_url(self, url: bytes) -> None:
-        self.target += url
-
-
 def parse_request(head: bytes, peer: bytes) -> RequestHead:
     """Understand *head*, as ``find_head`` delimited it; *peer* is the client's IP address.
 
     Raises HeadError for everything that two readers could take in two ways.
     """
-    seen = _Fields()
-    parser = httptools.HttpRequestParser(seen)
-    try:
-        parser.feed_data(head)
-    except httptools.HttpParserUpgrade:
-        pass  # said in the fields, and judged below
-    except httptools.HttpParserInvalidMethodError:
-        raise HeadError(501, "this method is not known") from None
-    except httptools.HttpParserError as exc:
-        raise HeadError(400, f"cannot understand the request head: {exc}") from None
-    method = parser.get_method()
-    is_http_1_0 = parser.get_http_version() == "1.0"
-    _check_target(method, seen.target)
-    return _Reading(seen.fields, is_http_1_0).head(method, seen.target, peer)
+    lines = head.split(b"\r\n")
+    line = lines[0]
+    method, target, version = line.split(b" ")
+    _check_target(method, target)
+    reading = _Reading(version == b"HTTP/1.0")
+    kept = [line[:-8] + b"HTTP/1.1"]
+    for line in lines[1:-2]:
+        # Most headers are none of our business, and most of those show it by their first letter.
+        if line[0] not in _FIRST_LETTERS or not reading.takes(line):
+            kept.append(line)
+    return reading.head(method, target, kept, peer)
 
 
 def _check_target(method: bytes, target: bytes) -> None:
@@ -158,110 +153,103 @@ def _check_target(method: bytes, target: bytes) -> None:
 
 
 class _Reading:
-    """The header fields of one request, sorted into what concerns us and what is passed on."""
+    """What concerns us among the header fields of one request."""
 
-    __slots__ = ("_expect", "_forwarded", "_hosts", "_is_http_1_0", "_lengths", "_options", "_others",
+    __slots__ = ("_expects", "_forwarded", "_hosts", "_is_http_1_0", "_lengths", "_options",
                  "_transfers", "_upgrades")  # fmt: skip
 
-    def __init__(self, fields: list[tuple[bytes, bytes]], is_http_1_0: bool) -> None:
+    def __init__(self, is_http_1_0: bool) -> None:
         self._is_http_1_0 = is_http_1_0
         self._hosts: list[bytes] = []
         self._lengths: list[bytes] = []
         self._transfers: list[bytes] = []
         self._upgrades: list[bytes] = []
-        self._options: set[bytes] = set()  # of Connection, lower case
-        self._expect: list[bytes] = []
+        self._options: list[bytes] = []  # of Connection, lower case
+        self._expects: list[bytes] = []
         self._forwarded: list[bytes] = []
-        self._others: list[tuple[bytes, bytes, bytes]] = []  # name in lower case, name, value
-        for name, value in fields:
-            self._sort(name, value)
 
-    def _sort(self, name: bytes, value: bytes) -> None:
-        lower = name.lower()
-        if lower not in _OURS:
-            self._others.append((lower, name, value))
-            if lower == b"host":
-                self._hosts.append(value.strip(b" \t"))
-        elif lower == b"content-length":
-            self._lengths.append(value.strip(b" \t"))
-        elif lower == b"transfer-encoding":
-            self._transfers.append(value.strip(b" \t").lower())
-        elif lower == b"connection":
-            self._options.update(option.strip(b" \t") for option in value.lower().split(b","))
-        elif lower == b"upgrade":
+    def takes(self, line: bytes) -> bool:
+        """Note what the header *line* says to us; return whether it is not for the child."""
+        name, _, value = line.partition(b":")
+        name = name.lower()
+        if name == b"host":
+            self._hosts.append(value.strip(_BLANK))
+            return False
+        if name not in _OURS:
+            return False
+        value = value.strip(_BLANK)
+        if name == b"content-length":
+            self._lengths.append(value)
+        elif name == b"connection":
+            self._options += [option.strip(_BLANK) for option in value.lower().split(b",")]
+        elif name == b"transfer-encoding":
+            self._transfers.append(value.lower())
+        elif name == b"upgrade":
             self._upgrades.append(value.lower())
-        elif lower == b"expect":
-            self._expect.append(value.strip(b" \t").lower())
-        elif lower == b"x-forwarded-for":
-            self._forwarded.append(value.strip(b" \t"))
+        elif name == b"expect":
+            self._expects.append(value.lower())
+        elif name == b"x-forwarded-for" and value:
+            self._forwarded.append(value)
+        return True
 
-    def head(self, method: bytes, target: bytes, peer: bytes) -> RequestHead:
-        """Return the whole, with the head for the child."""
-        self._check_host()
-        length, framing = self._framing()
+    def head(self, method: bytes, target: bytes, kept: list[bytes], peer: bytes) -> RequestHead:
+        """Return the whole; *kept* are the request line and the lines for the child."""
+        self._check_host(kept)
+        length = self._length()
         if any(b"websocket" in upgrade for upgrade in self._upgrades):
             raise HeadError(501, "websockets are not supported")
-        if any(expect != b"100-continue" for expect in self._expect):
+        if any(expect != b"100-continue" for expect in self._expects):
             raise HeadError(417, "the only expectation that can be met is 100-continue")
-        keep_alive = not self._is_http_1_0 and b"close" not in self._options
+        if self._options not in _USUAL_OPTIONS:
+            kept[1:] = [line for line in kept[1:] if not self._is_dropped(line)]
+        if length == CHUNKED:
+            kept.append(b"Transfer-Encoding: chunked")
+        elif self._lengths:
+            kept.append(b"Content-Length: %d" % length)
+        kept.append(b"X-Forwarded-For: " + b", ".join([*self._forwarded, peer]))
+        kept.append(b"Connection: close\r\n\r\n")
         return RequestHead(
             method,
             target,
             self._is_http_1_0,
             length,
-            keep_alive,
-            bool(self._expect) and not self._is_http_1_0 and length != 0,
-            self._for_child(method, target, framing, peer),
+            not self._is_http_1_0 and b"close" not in self._options,
+            bool(self._expects) and not self._is_http_1_0,
+            b"\r\n".join(kept),
         )
 
-    def _check_host(self) -> None:
+    def _check_host(self, kept: list[bytes]) -> None:
         if len(self._hosts) > 1:
             raise HeadError(400, "more than one Host header")
         if not self._hosts:
             if not self._is_http_1_0:
                 raise HeadError(400, "no Host header")
-            self._others.insert(0, (b"host", b"Host", b"localhost"))
+            kept.append(b"Host: localhost")
         elif not _HOST.fullmatch(self._hosts[0]):
             raise HeadError(400, "the Host header is not HOST or HOST:PORT")
 
-    def _framing(self) -> tuple[int, bytes]:
-        """Return the length of the body and the header that tells it to the child (RFC 9112 6)."""
-        if self._transfers:
-            if self._lengths:
+    def _length(self) -> int:
+        """Return the length of the body (RFC 9112 6.3, without its mercies)."""
+        lengths, transfers = self._lengths, self._transfers
+        if transfers:
+            if lengths:
                 raise HeadError(400, "both Content-Length and Transfer-Encoding")
-            if self._transfers != [b"chunked"]:
+            if transfers != [b"chunked"]:
                 raise HeadError(400, "the only Transfer-Encoding understood is chunked")
             if self._is_http_1_0:
                 raise HeadError(400, "HTTP/1.0 has no Transfer-Encoding")
-            return CHUNKED, b"Transfer-Encoding: chunked\r\n"
-        if not self._lengths:
-            return 0, b""
-        if len(self._lengths) > 1:
+            return CHUNKED
+        if not lengths:
+            return 0
+        if len(lengths) > 1:
             raise HeadError(400, "more than one Content-Length")
-        if not _LENGTH.fullmatch(self._lengths[0]):
+        if not _LENGTH.fullmatch(lengths[0]):
             raise HeadError(400, "the Content-Length is not a number of bytes")
-        length = int(self._lengths[0])
-        return length, b"Content-Length: %d\r\n" % length
+        return int(lengths[0])
 
-    def _for_child(self, method: bytes, target: bytes, framing: bytes, peer: bytes) -> bytes:
-        dropped = self._options - _NEVER_DROPPED
-        fields = b"".join(
-            [
-                b"%b: %b\r\n" % (name, value)
-                for lower, name, value in self._others
-                if lower not in dropped
-            ]
-        )
-        return b"%b %b HTTP/1.1\r\n%b%bX-Forwarded-For: %b\r\nConnection: close\r\n\r\n" % (
-            method, target, fields, framing, b", ".join([*self._forwarded, peer]),
-        )  # fmt: skip
-
-
-_ANSWER_FIELD = re.compile(
-    rb"\r\n(connection|keep-alive|proxy-connection|content-length|transfer-encoding|content-type)"
-    rb":[ \t]*([^\r]*?)[ \t]*(?=\r)",
-    re.IGNORECASE,
-)
+    def _is_dropped(self, line: bytes) -> bool:
+        name = line.partition(b":")[0].lower()
+        return name in self._options and name not in _NEVER_DROPPED
 
 
 def parse_answer(head: bytes, method: bytes, *, unchunked: bool) -> AnswerHead:
@@ -273,29 +261,29 @@ def parse_answer(head: bytes, method: bytes, *, unchunked: bool) -> AnswerHead:
     """
     if not _ANSWER_HEAD.fullmatch(head):
         raise AnswerError("the server's answer is not HTTP/1.1")
+    lines = head.split(b"\r\n")
     status = int(head[9:12])
     lengths: list[bytes] = []
     transfers: list[bytes] = []
     is_event_stream = False
-    kept = []
-    start = 0
-    for found in _ANSWER_FIELD.finditer(head):
-        name = found[1].lower()
-        if name == b"content-type":
-            is_event_stream = found[2].lower().startswith(b"text/event-stream")
-            continue
-        if name == b"content-length":
-            lengths.append(found[2])
-            continue
-        if name == b"transfer-encoding":
-            transfers.append(found[2].lower())
-            if not unchunked:
+    kept = [lines[0]]
+    for line in lines[1:-2]:
+        if line[0] in _ANSWER_FIRST_LETTERS:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name in _ANSWER_HOP_BY_HOP:
                 continue
-        kept.append(head[start : found.start()])
-        start = found.end()
-    kept.append(head[start:-2])
+            if name == b"content-type":
+                is_event_stream = value.strip(_BLANK).lower().startswith(b"text/event-stream")
+            elif name == b"content-length":
+                lengths.append(value.strip(_BLANK))
+            elif name == b"transfer-encoding":
+                transfers.append(value.strip(_BLANK).lower())
+                if unchunked:
+                    continue
+        kept.append(line)
     length = _answer_length(status, method, lengths, transfers)
-    return AnswerHead(status, length, is_event_stream, b"".join(kept))
+    return AnswerHead(status, length, is_event_stream, b"\r\n".join(kept) + b"\r\n")
 
 
 def _answer_length(status: int, method: bytes, lengths: list[bytes], transfers: list[bytes]) -> int:

@@ -1,4 +1,4 @@
-"""How much and how long the front bears with a client or a child. Sizes in bytes, times in seconds."""
+"""How much and how long the front bears with a client or a child. Bytes and seconds."""
 
 from dataclasses import dataclass
 

@@ -5,9 +5,8 @@ Bytes go through as they come: no task and no buffer of its own for a request on
 
 import asyncio
 import logging
-import select
+import socket
 from collections.abc import Callable
-from typing import cast
 
 from llamasup.front.chunks import ChunkError
 from llamasup.front.exchange import Exchange, RequestLog
@@ -15,6 +14,8 @@ from llamasup.front.gate import Gate
 from llamasup.front.heads import HeadError, RequestHead, find_head, parse_request
 from llamasup.front.limits import Limits
 from llamasup.front.openai import error_answer
+from llamasup.front.link import Link
+from llamasup.front.poller import Poller
 from llamasup.front.upstream import Dialer
 
 _LOG = logging.getLogger(__name__)
@@ -48,19 +49,19 @@ class Relay:
         self.gate = gate
         self.limits = limits
         self.on_done = on_done
-        self.dialer = Dialer(loop, limits.connect_timeout)
-        self.departures = Departures(loop)
+        self.poller = Poller(loop)
+        self.dialer = Dialer(loop, self.poller, limits.connect_timeout)
         self.connections: set[ClientConnection] = set()
         self.kept = 0  # bytes of requests kept, see Limits.keep_total
         self.is_closing = False
         self.emptied = asyncio.Event()  # set while there is no connection
         self.emptied.set()
-        self._loop = loop
+        self.loop = loop
         self._is_sweeping = False
 
-    def connect(self, door: Door) -> "ClientConnection":
-        """Return the protocol of a new connection at *door*."""
-        return ClientConnection(self, door)
+    def accept(self, sock: socket.socket, peer: str, door: Door) -> None:
+        """Serve the new connection *sock* of the IP address *peer* at *door*."""
+        ClientConnection(self, door, peer).start(sock)
 
     def enter(self, connection: "ClientConnection") -> bool:
         """Count *connection* in; False if there are too many already."""
@@ -68,7 +69,7 @@ class Relay:
         self.emptied.clear()
         if not self._is_sweeping:
             self._is_sweeping = True
-            self._loop.call_later(self.limits.sweep_period, self._sweep)
+            self.loop.call_later(self.limits.sweep_period, self._sweep)
         return len(self.connections) <= self.limits.connections
 
     def leave(self, connection: "ClientConnection") -> None:
@@ -87,66 +88,31 @@ class Relay:
         """Drop all connections at once."""
         for connection in list(self.connections):
             connection.abort()
-        self.departures.close()
+        self.poller.close()
 
     def _sweep(self) -> None:
         """Look at all deadlines: one coarse timer, instead of one for each connection."""
-        now = self._loop.time()
+        now = self.loop.time()
         for connection in list(self.connections):
             if connection.deadline <= now or connection.stall_deadline <= now:
                 connection.expire(now)
         self._is_sweeping = bool(self.connections)
         if self._is_sweeping:
-            self._loop.call_later(self.limits.sweep_period, self._sweep)
+            self.loop.call_later(self.limits.sweep_period, self._sweep)
 
 
-class Departures:
-    """Notices that a client has left while nothing is read from it: the kernel says so unread."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._epoll: select.epoll | None = None
-        self._watched: dict[int, Callable[[], None]] = {}
-
-    def watch(self, fd: int, gone: Callable[[], None]) -> None:
-        """Call *gone* once if the peer of socket *fd* closes or half-closes."""
-        if self._epoll is None:
-            self._epoll = select.epoll()
-            self._loop.add_reader(self._epoll.fileno(), self._look)
-        self.forget(fd)
-        self._watched[fd] = gone
-        self._epoll.register(fd, select.EPOLLRDHUP | select.EPOLLONESHOT)
-
-    def forget(self, fd: int) -> None:
-        """Watch *fd* no more."""
-        if self._watched.pop(fd, None) is not None and self._epoll is not None:
-            try:
-                self._epoll.unregister(fd)
-            except OSError:
-                pass  # the socket was closed before: the kernel forgot it
-
-    def close(self) -> None:
-        """Stop watching."""
-        epoll, self._epoll = self._epoll, None
-        self._watched.clear()
-        if epoll is not None:
-            self._loop.remove_reader(epoll.fileno())
-            epoll.close()
-
-    def _look(self) -> None:
-        assert self._epoll is not None
-        for fd, _events in self._epoll.poll(0):
-            gone = self._watched.get(fd)
-            if gone is not None:
-                gone()
-
-
-class ClientConnection(asyncio.Protocol):
+class ClientConnection:
     """One connection of a client: its requests, strictly one after another."""
 
-    def __init__(self, relay: Relay, door: Door) -> None:
+    __slots__ = ("_buf", "_close_by", "_door", "_exchange", "_is_advancing", "_is_closing",
+                 "_is_in_head", "_is_reading", "_link", "_peer", "_relay", "deadline", "send",
+                 "stall_deadline")  # fmt: skip
+
+    def __init__(self, relay: Relay, door: Door, peer: str) -> None:
         self._relay = relay
         self._door = door
+        self._peer = peer.removeprefix("::ffff:").encode()
+        self._link = Link(relay.loop, relay.poller, self, relay.limits.write_buffer)
         self._exchange: Exchange | None = None  # the request under way
         self._buf = b""  # the beginning of a head, or what follows the request under way
         self._is_in_head = False
@@ -154,56 +120,50 @@ class ClientConnection(asyncio.Protocol):
         self._is_advancing = False
         self._is_closing = False  # what still comes is thrown away
         self._close_by = _NEVER  # last moment for what is unsent when closing
-        self._fd = -1
-        self._peer = b""
-        self._transport: asyncio.Transport | None = None
-        self.write: Callable[[bytes], None] = _write_nowhere
+        self.send = self._link.send
         self.deadline = _NEVER  # for the client to send what comes next
         self.stall_deadline = _NEVER  # for the client to take what is ready for it
 
-    # ---- asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self.write = self._transport.write
-        self._transport.set_write_buffer_limits(high=self._relay.limits.write_buffer)
-        self._fd = transport.get_extra_info("socket").fileno()
-        peer = transport.get_extra_info("peername")
-        self._peer = peer[0].removeprefix("::ffff:").encode() if peer else b"unknown"
+    def start(self, sock: socket.socket) -> None:
+        """Begin to read."""
         self.deadline = self._relay.time() + self._relay.limits.idle_timeout
-        if not self._relay.enter(self):
+        is_welcome = self._relay.enter(self)
+        self._link.attach(sock, watches_departure=True)
+        if not is_welcome:
             self._answer_and_close(503, "too many connections")
 
-    def data_received(self, data: bytes) -> None:
+    # ---- from the link
+
+    def received(self, data: bytes) -> None:
+        """Take bytes of the client."""
         if self._is_closing:
             return
         exchange = self._exchange
-        try:
-            if exchange is None:
-                self._buf = self._buf + data if self._buf else data
-                self._advance()
-            else:
-                self._more(exchange, data)
-        except Exception:  # noqa: BLE001  the boundary of a request: no other may suffer from it
-            self._crash()
+        if exchange is None:
+            self._buf = self._buf + data if self._buf else data
+            self._advance()
+        else:
+            self._more(exchange, data)
 
-    def eof_received(self) -> bool:
-        self._go()
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._go()
+    def ended(self, _reason: str) -> None:
+        """The client has left or closed its side, or the link is closed: end its request."""
         self._relay.leave(self)
+        self._is_closing = True
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.abandon()
 
-    def pause_writing(self) -> None:
-        self.stall_deadline = self._relay.time() + self._relay.limits.write_timeout
-        if self._exchange is not None:
-            self._exchange.pause_answer()
-
-    def resume_writing(self) -> None:
-        self.stall_deadline = _NEVER
-        if self._exchange is not None:
-            self._exchange.resume_answer()
+    def congestion_changed(self) -> None:
+        """The client reads its answer slowly, or has caught up."""
+        exchange = self._exchange
+        if self._link.is_congested:
+            self.stall_deadline = self._relay.time() + self._relay.limits.write_timeout
+            if exchange is not None:
+                exchange.pause_answer()
+        else:
+            self.stall_deadline = _NEVER
+            if exchange is not None:
+                exchange.resume_answer()
 
     # ---- requests
 
@@ -243,7 +203,7 @@ class ClientConnection(asyncio.Protocol):
         if self._exchange is exchange and not exchange.body.is_complete:
             self.deadline = self._relay.time() + self._relay.limits.body_timeout
             if head.expects_continue and not rest:
-                self.write(_CONTINUE)
+                self.send(_CONTINUE)
 
     def _more(self, exchange: Exchange, data: bytes) -> None:
         """Take *data* that came while *exchange* is under way: its body, then what follows it."""
@@ -267,9 +227,6 @@ class ClientConnection(asyncio.Protocol):
 
     def update_reading(self) -> None:
         """Read from the client only while there is room for what it sends."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
         exchange = self._exchange
         wanted = self._is_closing or not (
             (exchange is not None and exchange.is_full)
@@ -279,14 +236,12 @@ class ClientConnection(asyncio.Protocol):
             return
         self._is_reading = wanted
         if wanted:
-            self._relay.departures.forget(self._fd)
-            transport.resume_reading()
+            self._link.resume()
             if exchange is not None and not exchange.body.is_complete:
                 self.deadline = self._relay.time() + self._relay.limits.body_timeout
         else:
+            self._link.pause()
             self.deadline = _NEVER  # it is us who wait
-            transport.pause_reading()
-            self._relay.departures.watch(self._fd, self.abort)
 
     def exchange_ended(self, *, closes: bool) -> None:
         """Go on to the next request, or close."""
@@ -313,9 +268,8 @@ class ClientConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Drop the connection, and the request under way."""
-        self._go()
-        if self._transport is not None:
-            self._transport.abort()
+        self._link.close()
+        self.ended("")
 
     def expire(self, now: float) -> None:
         """A deadline is over."""
@@ -332,23 +286,21 @@ class ClientConnection(asyncio.Protocol):
             self._close(lingers=False)
 
     def _expire_closing(self, now: float) -> None:
-        transport = self._transport
-        if transport is not None and transport.get_write_buffer_size() and now < self._close_by:
+        if self._link.unsent and now < self._close_by:
             self.deadline = now + self._relay.limits.linger_timeout
         else:
             self.abort()
 
     def _answer_and_close(self, status: int, message: str) -> None:
-        self.write(error_answer(status, message, name=self._door.name, close=True))
+        self.send(error_answer(status, message, name=self._door.name, close=True))
         self._close(lingers=True)
 
     def _close(self, *, lingers: bool) -> None:
-        """Close once all is sent. *lingers*: wait for the client's end, throwing away what it sends.
+        """Close once all is sent. *lingers*: await the client's end, throwing away what it sends.
 
         Closing on unread bytes would make the kernel reset the connection and lose our answer.
         """
-        transport = self._transport
-        if transport is None or transport.is_closing():
+        if self._link.is_closed:
             return
         limits = self._relay.limits
         self._is_closing = True
@@ -357,25 +309,7 @@ class ClientConnection(asyncio.Protocol):
         self._close_by = now + limits.write_timeout
         self.deadline = now + limits.linger_timeout
         self.update_reading()
-        if lingers and transport.can_write_eof():
-            transport.write_eof()
+        if lingers:
+            self._link.shut()
         else:
-            transport.close()
-
-    def _go(self) -> None:
-        """The client has left, or is taken for gone: end its request."""
-        self._relay.departures.forget(self._fd)
-        self._is_closing = True
-        exchange, self._exchange = self._exchange, None
-        if exchange is not None:
-            exchange.abandon()
-            if self._transport is not None:
-                self._transport.abort()
-
-    def _crash(self) -> None:
-        _LOG.exception("%s: a request failed", self._door.name)
-        self.abort()
-
-
-def _write_nowhere(_data: bytes) -> None:
-    """There is no connection."""
+            self._link.close_when_sent()

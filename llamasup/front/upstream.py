@@ -1,65 +1,43 @@
-"""The connection to a child: one unix socket for one request, on the event loop's readers.
+"""The connection to a child: one unix socket for one request.
 
 A fresh connection for each request, because llama-server closes after every stream whatever it
-announces, and because a failed connect then means that nothing was processed. Raw sockets, because
-connecting to a unix socket needs no waiting: request and connection go out in one step.
+announces, and because a failed connect then means that nothing was processed. Connecting to a unix
+socket needs no waiting, so request and connection go out in one step.
 """
 
 import asyncio
 import socket
 from collections import deque
-from typing import Protocol
 
-READ_SIZE = 64 * 1024
+from llamasup.front.link import Link, Owner
+from llamasup.front.poller import Poller
+
 HIGH_WATER = 256 * 1024
-"""Bytes unsent from which on the client is asked to pause."""
-
-LOW_WATER = 64 * 1024
+"""Bytes of a request unsent from which on the client is read no further."""
 
 _REDIAL_DELAY = 0.002  # seconds
+_NON_BLOCKING_STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
 
 
-class Owner(Protocol):
-    """Whose connection it is. No call comes after ``Upstream.close``."""
+class Upstream(Link):
+    """A link to the child behind the socket *path*."""
 
-    def received(self, data: bytes) -> None: ...
-    def ended(self, reason: str) -> None:
-        """Take note that the child closed, died, or cannot be reached; called once."""
-
-    def congestion_changed(self) -> None:
-        """Look at ``Upstream.is_congested`` again."""
-
-
-class Upstream:
-    """A connection to the socket *path*."""
-
-    __slots__ = ("_dialer", "_fd", "_is_paused", "_is_reading", "_is_writing", "_loop", "_owner",
-                 "_sock", "_unsent", "dial_until", "is_closed", "is_congested", "path")  # fmt: skip
+    __slots__ = ("_dialer", "dial_until", "path")
 
     def __init__(self, dialer: "Dialer", path: str, owner: Owner) -> None:
-        self._loop = dialer.loop
+        super().__init__(dialer.loop, dialer.poller, owner, HIGH_WATER)
         self._dialer = dialer
-        self._owner = owner
-        self._sock: socket.socket | None = None  # None: not connected (yet)
-        self._fd = -1
-        self._unsent = bytearray()
-        self._is_reading = False
-        self._is_writing = False
-        self._is_paused = False
         self.path = path
         self.dial_until = 0.0
-        self.is_closed = False
-        self.is_congested = False
 
     def open(self, first: bytes) -> None:
         """Connect and send *first*. A failure is told to the owner later, never from in here."""
-        self._unsent += first
-        self._dialer.dial(self)
+        self._dialer.dial(self, first)
 
-    def try_connect(self) -> bool:
-        """Connect at once; return False if the child's backlog is full and it must be tried again."""
+    def try_connect(self, first: bytes | bytearray) -> bool:
+        """Connect and send *first*; return False if the child's backlog is full."""
         try:
-            sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            sock = socket.socket(socket.AF_UNIX, _NON_BLOCKING_STREAM)
         except OSError as exc:
             self.fail(f"cannot open a socket: {exc.strerror}")
             return True
@@ -72,109 +50,22 @@ class Upstream:
             sock.close()
             self.fail(f"cannot connect: {exc.strerror or exc}")
             return True
-        self._sock = sock
-        self._fd = sock.fileno()
-        if not self._is_paused:
-            self._read()
-        first, self._unsent = self._unsent, bytearray()
+        self._unsent = bytearray()
+        self.attach(sock, watches_departure=False)
         self.send(first)
         self._relieve()
         return True
+
+    def retry_connect(self) -> bool:
+        """Connect and send what has gathered since ``open``; as ``try_connect``."""
+        return self.try_connect(self._unsent)
 
     def fail(self, reason: str) -> None:
         """End without having been connected."""
         self._loop.call_soon(self._end, reason)
 
-    def send(self, data: bytes | bytearray) -> None:
-        """Send *data* now, or as soon as the child takes it; see ``is_congested``."""
-        if self._unsent or self._sock is None:
-            self._unsent += data
-        else:
-            try:
-                sent = self._sock.send(data)
-            except (BlockingIOError, InterruptedError):
-                sent = 0
-            except OSError:
-                return  # the child reads no more; what it answered may still be read
-            if sent == len(data):
-                return
-            self._unsent += memoryview(data)[sent:]
-            self._is_writing = True
-            self._loop.add_writer(self._fd, self._writable)
-        if not self.is_congested and len(self._unsent) > HIGH_WATER:
-            self._set_congested(True)
-
-    def pause(self) -> None:
-        """Read no more: the client is slower than the child."""
-        self._is_paused = True
-        if self._is_reading:
-            self._is_reading = False
-            self._loop.remove_reader(self._fd)
-
-    def resume(self) -> None:
-        """Read on."""
-        self._is_paused = False
-        if self._sock is not None and not self._is_reading:
-            self._read()
-
-    def close(self) -> None:
-        """Drop the connection at once; the child notices and frees its slot. May be called twice."""
-        self.is_closed = True
-        sock, self._sock = self._sock, None
-        if sock is None:
-            return
-        if self._is_reading:
-            self._loop.remove_reader(self._fd)
-        if self._is_writing:
-            self._loop.remove_writer(self._fd)
-        sock.close()
-
-    def _read(self) -> None:
-        self._is_reading = True
-        self._loop.add_reader(self._fd, self._readable)
-
-    def _readable(self) -> None:
-        if self._sock is None:
-            return  # closed by an earlier callback of the same turn of the loop
-        try:
-            data = self._sock.recv(READ_SIZE)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as exc:
-            self._end(f"the connection broke: {exc.strerror}")
-            return
-        if data:
-            self._owner.received(data)
-        else:
-            self._end("it closed the connection")
-
-    def _writable(self) -> None:
-        if self._sock is None:
-            return
-        try:
-            sent = self._sock.send(self._unsent)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            sent = len(self._unsent)  # see send
-        del self._unsent[:sent]
-        if not self._unsent:
-            self._is_writing = False
-            self._loop.remove_writer(self._fd)
-        self._relieve()
-
-    def _relieve(self) -> None:
-        if self.is_congested and len(self._unsent) < LOW_WATER:
-            self._set_congested(False)
-
-    def _set_congested(self, value: bool) -> None:
-        self.is_congested = value
-        self._owner.congestion_changed()
-
-    def _end(self, reason: str) -> None:
-        if not self.is_closed:
-            self.close()
-            self._owner.ended(reason)
+    def _cannot_send(self, exc: OSError) -> None:
+        """The child reads no more; what it answered may still be read, and its end after that."""
 
 
 class Dialer:
@@ -183,27 +74,29 @@ class Dialer:
     llama-server listens with a backlog of five, and a unix socket with a full one refuses at once.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, poller: Poller, timeout: float) -> None:
         self.loop = loop
+        self.poller = poller
         self._timeout = timeout
         self._waiting: dict[str, deque[Upstream]] = {}
 
-    def dial(self, upstream: Upstream) -> None:
-        """Connect *upstream*, now or when its turn comes."""
+    def dial(self, upstream: Upstream, first: bytes) -> None:
+        """Connect *upstream* and send *first*, now or when its turn comes."""
         waiting = self._waiting.get(upstream.path)
         if waiting is None:
-            if upstream.try_connect():
+            if upstream.try_connect(first):
                 return
             waiting = self._waiting[upstream.path] = deque()
             self.loop.call_later(_REDIAL_DELAY, self._redial, upstream.path)
         upstream.dial_until = self.loop.time() + self._timeout
+        upstream.send(first)  # not connected: it is put by
         waiting.append(upstream)
 
     def _redial(self, path: str) -> None:
         waiting = self._waiting[path]
         while waiting:
             upstream = waiting[0]
-            if not upstream.is_closed and not upstream.try_connect():
+            if not upstream.is_closed and not upstream.retry_connect():
                 if self.loop.time() < upstream.dial_until:
                     self.loop.call_later(_REDIAL_DELAY, self._redial, path)
                     return
