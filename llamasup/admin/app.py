@@ -110,7 +110,7 @@ ENDPOINTS = (
 class AdminServer:
     """Serves *control* at the doors of *conf*, from `start` to `close`.
 
-    *beat* and *send_timeout* in seconds: see `Streams`.
+    *beat*, *send_timeout* and *pause* in seconds: see `Streams`.
     """
 
     def __init__(
@@ -120,9 +120,10 @@ class AdminServer:
         *,
         beat: float = 10.0,
         send_timeout: float = 30.0,
+        pause: float = 0.1,
     ) -> None:
         self._conf = conf
-        self._streams = Streams(beat=beat, send_timeout=send_timeout)
+        self._streams = Streams(beat=beat, send_timeout=send_timeout, pause=pause)
         self._control = control
         self._runners: list[web.AppRunner] = []
         self._servers: list[asyncio.Server] = []

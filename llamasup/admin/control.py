@@ -28,6 +28,9 @@ class LogBook(Protocol):
     def tail(self, count: int, /) -> Sequence[LogLine]:
         """Return the last *count* lines, oldest first."""
 
+    def after(self, seq: int, /) -> Sequence[LogLine]:
+        """Return the kept lines after *seq*."""
+
     def follow(self, seq: int, /) -> AsyncIterator[LogLine]:
         """Yield the lines after *seq*, then every new one; too slow a reader loses some."""
 

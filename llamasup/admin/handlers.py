@@ -131,7 +131,7 @@ class Handlers:
             response = web.StreamResponse(headers=_LIVE_HEADERS)
             response.content_type = EVENT_STREAM
             await self._streams.send(
-                request, response, log.follow(after), self._server_sent, beat=b": alive\n\n"
+                request, response, log, after, self._server_sent, beat=b": alive\n\n"
             )
             return response
         limit = int(number(request, "limit", 200, MOST_EVENTS))
@@ -175,9 +175,9 @@ class Handlers:
         response = web.StreamResponse(headers=_LIVE_HEADERS)
         response.content_type = media
         response.charset = "utf-8"
-        source = book.follow(lines[-1].seq if lines else 0)
+        last = lines[-1].seq if lines else 0
         beat = b"\n" if as_json else b""
-        await self._streams.send(request, response, source, encode, beat, first=shown)
+        await self._streams.send(request, response, book, last, encode, beat, first=shown)
         return response
 
     # --- helpers ----------------------------------------------------------------------------------

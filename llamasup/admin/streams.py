@@ -1,9 +1,9 @@
 """Answers that last: SSE, followed logs, long polls. Bounded in number, closed on demand."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import TypeVar
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Protocol, TypeVar, cast
 
 from aiohttp import web
 
@@ -12,18 +12,42 @@ from llamasup.admin.answers import Refusal
 _LAST_WORDS = 0.2
 """Seconds that the end of a stream may take to be written."""
 
-T = TypeVar("T")
+
+class Numbered(Protocol):
+    """Something with a number that grows by one."""
+
+    @property
+    def seq(self) -> int: ...
+
+
+T = TypeVar("T", bound=Numbered, covariant=True)
+
+
+class Journal(Protocol[T]):
+    """What may be followed: the events, the lines of an instance."""
+
+    def after(self, seq: int, /) -> Sequence[T]: ...
+
+    def follow(self, seq: int, /) -> AsyncIterator[T]: ...
 
 
 class Streams:
     """The lasting answers under way, at most *most* of them.
 
     A reader that takes nothing for *send_timeout* seconds is dropped; every *beat* seconds a sign
-    of life is sent, which also shows us that a reader has left.
+    of life is sent, which also shows us that a reader has left. What comes within *pause* seconds
+    is sent together, so that a flood costs the event loop little.
     """
 
-    def __init__(self, most: int = 64, beat: float = 10.0, send_timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        most: int = 64,
+        beat: float = 10.0,
+        send_timeout: float = 30.0,
+        pause: float = 0.1,
+    ) -> None:
         self._most = most
+        self._pause = pause
         self._beat = beat
         self._send_timeout = send_timeout
         self._scopes: set[asyncio.Timeout] = set()
@@ -60,12 +84,16 @@ class Streams:
         self,
         request: web.Request,
         response: web.StreamResponse,
-        source: AsyncIterator[T],
+        journal: Journal[T],
+        seq: int,
         encode: Callable[[T], bytes],
         beat: bytes = b"",
         first: bytes = b"",
     ) -> None:
-        """Write *first* and what *source* yields until the reader leaves, stalls or must go."""
+        """Write *first*, then what *journal* has after *seq* and all that comes.
+
+        Ends when the reader leaves, stalls or must go.
+        """
         async with self.scope(None) as scope:
             await response.prepare(request)
             async with asyncio.TaskGroup() as group:
@@ -73,9 +101,12 @@ class Streams:
                     self._watch(request, response, beat, scope), name="admin stream watch"
                 )
                 if not first or await self._write(request, response, first):
-                    async for item in source:
-                        if not await self._write(request, response, encode(item)):
-                            break
+                    async with aclosing(_batches(journal, seq, self._pause)) as batches:
+                        async for batch in batches:
+                            if not await self._write(
+                                request, response, b"".join(map(encode, batch))
+                            ):
+                                break
                 watch.cancel()
         await _finish(request, response)
 
@@ -102,6 +133,19 @@ class Streams:
         except ConnectionError:
             return False
         return True
+
+
+async def _batches(
+    journal: Journal[T], seq: int, pause: float
+) -> AsyncGenerator[Sequence[T], None]:
+    while True:
+        news = cast(AsyncGenerator[T, None], journal.follow(seq))  # so that it can be closed
+        async with aclosing(news):
+            first = await anext(news)
+        batch = [first, *journal.after(first.seq)]
+        seq = batch[-1].seq
+        yield batch
+        await asyncio.sleep(pause)
 
 
 def _end(scope: asyncio.Timeout) -> None:

@@ -160,7 +160,7 @@ async def test_following_from_no_line_shows_the_new_ones_alone(
 @pytest.fixture
 async def impatient(control: FakeControl, conf: AdminConf) -> AsyncIterator[AdminServer]:
     """Signs of life every 10 ms; who takes nothing for 200 ms is dropped."""
-    server = AdminServer(control, AdminConf(conf.socket), beat=0.01, send_timeout=0.2)
+    server = AdminServer(control, AdminConf(conf.socket), beat=0.01, send_timeout=0.2, pause=0)
     await server.start()
     yield server
     await server.close()
@@ -214,6 +214,19 @@ async def test_a_reader_that_left_is_noticed_without_any_news(
     async with asyncio.timeout(PATIENCE):
         while impatient.open_streams:
             await asyncio.sleep(0.005)
+
+
+async def test_a_flood_is_sent_in_few_pieces(
+    impatient: AdminServer, conf: AdminConf, control: FakeControl
+):
+    """One turn of the event loop per line would leave little for anybody else."""
+    fill(control, 1)
+    async with session(conf) as client, following(client, "?after=0") as answer:
+        assert await ids(answer, 1) == ["e1-1"]
+        fill(control, 40)
+        piece = await answer.content.readany()
+
+    assert piece.count(b"data: ") == 40
 
 
 # --- the scopes ----------------------------------------------------------------------------------

@@ -86,12 +86,18 @@ def test_a_forbidden_socket_says_whose_it_is(capsys: pytest.CaptureFixture[str])
         os.chmod(folder, 0o755)
         path = f"{folder}/admin.sock"
         door.bind(path)
+        door.listen()
         os.chmod(path, 0o660)
+        groups, group = os.getgroups(), os.getegid()
+        os.setgroups([])
+        os.setegid(65534)
         os.seteuid(65534)
         try:
             message = unreachable(capsys, "--socket", path, "status")
         finally:
             os.seteuid(0)
+            os.setegid(group)
+            os.setgroups(groups)
 
     assert message == (
         f"llamasupctl: no permission to use {path}: use sudo, or add yourself to the group root\n"

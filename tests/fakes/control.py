@@ -57,10 +57,13 @@ class FakeLogBook:
     def tail(self, count: int) -> list[FakeLine]:
         return self.lines[-count:]
 
+    def after(self, seq: int) -> list[FakeLine]:
+        return self.lines[seq:]
+
     async def follow(self, seq: int) -> AsyncIterator[FakeLine]:
         while True:
             news = self._news
-            for line in self.lines[seq:]:
+            for line in self.after(seq):
                 seq = line.seq
                 yield line
             if seq == len(self.lines):
