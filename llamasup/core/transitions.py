@@ -112,8 +112,10 @@ def _leave(inst: Instance, now: Now, *, drain: bool) -> Step:
 
 
 def goal_at_rest(inst: Instance, event: GoalChanged, now: Now) -> Step:
-    inst = replace(inst, goal=event.goal)
+    former, inst = inst.goal, replace(inst, goal=event.goal)
     match event.goal:
+        case Up() if isinstance(former, Up) and event.goal.same_process(former):
+            return inst, []  # only the haste is new: no reason to cut a pause short
         case Up():
             return _start_afresh(inst, event.goal, now)
         case Down() if inst.phase is Phase.STOPPED:
