@@ -71,10 +71,10 @@ def _start_outcome(inst: Instance, operation: Operation) -> Outcome:
     match inst.phase:
         case Phase.READY if fresh or operation.verb is Verb.START:
             return Outcome.DONE
-        case Phase.FAILED | Phase.BACKOFF if fresh:
-            return Outcome.FAILED  # its launch ended badly; the instance itself may go on trying
-        case Phase.STUCK:
-            return Outcome.FAILED
+        case Phase.BACKOFF if fresh:
+            return Outcome.FAILED  # its launch ended badly; the instance itself goes on trying
+        case Phase.FAILED | Phase.STUCK:
+            return Outcome.FAILED  # nothing more comes by itself
         case _:
             return Outcome.RUNNING
 
