@@ -34,16 +34,19 @@ T = TypeVar("T")
 
 
 def handle(fleet: Fleet, fact: Fact, now: Now) -> tuple[Fleet, list[Effect]]:
-    """Learn *fact*, wake what is due, give every instance its goal."""
+    """Learn *fact*, give every instance its goal, wake what is due.
+
+    Goals come before deadlines: a pause that ends at the moment of a stop must not end in a launch.
+    """
     fleet, effects = _learn(fleet, fact, now)
-    for name, inst in fleet.instances.items():
-        if inst.wakes_at is not None and now.mono >= inst.wakes_at:
-            fleet, more = _step(fleet, name, Due(), now)
-            effects += more
     for name, inst in fleet.instances.items():
         goal = desired(fleet, name)
         if goal != inst.goal:
             fleet, more = _step(fleet, name, GoalChanged(goal), now)
+            effects += more
+    for name, inst in fleet.instances.items():
+        if inst.wakes_at is not None and now.mono >= inst.wakes_at:
+            fleet, more = _step(fleet, name, Due(), now)
             effects += more
     return _forget_removed(fleet), effects
 
@@ -76,6 +79,8 @@ def _learn(fleet: Fleet, fact: Fact, now: Now) -> tuple[Fleet, list[Effect]]:
                 return fleet, []  # the last words of an instance that was removed
             return _step(fleet, fact.name, fact.news, now)
         case Command():
+            if fact.name not in fleet.instances:
+                return fleet, []  # removed while the command was under way
             return _learn_command(fleet, fact, now)
         case ShutdownRequested():
             haste = max(fact.haste, fleet.shutdown or Haste.DRAIN)
@@ -85,14 +90,15 @@ def _learn(fleet: Fleet, fact: Fact, now: Now) -> tuple[Fleet, list[Effect]]:
 
 
 def _learn_config(fleet: Fleet, confs: tuple[InstanceConf, ...], now: Now) -> Fleet:
-    instances = dict(fleet.instances)
+    instances: dict[str, Instance] = {}
     for conf in confs:
-        known = instances.get(conf.name)
+        known = fleet.instances.get(conf.name)
         if known is None:
-            fresh = Instance(conf.name, conf.policy, Down("new"), phase_wall=now.wall)
-            instances[conf.name] = fresh
-        else:
-            instances[conf.name] = replace(known, policy=conf.policy)
+            gen = fleet.gens.get(conf.name, 0)
+            known = Instance(conf.name, conf.policy, Down("new"), gen=gen, phase_wall=now.wall)
+        instances[conf.name] = replace(known, policy=conf.policy)
+    leaving = {name: inst for name, inst in fleet.instances.items() if name not in instances}
+    instances |= leaving
     # What a reload changes is drained, whatever haste the last command asked for.
     return replace(fleet, instances=instances, confs={conf.name: conf for conf in confs}, hastes={})
 
@@ -128,6 +134,7 @@ def _forget_removed(fleet: Fleet) -> Fleet:
     return replace(
         fleet,
         instances=_without(gone, fleet.instances),
+        gens={**fleet.gens, **{name: fleet.instances[name].gen for name in gone}},
         overrides=_without(gone, fleet.overrides),
         serials=_without(gone, fleet.serials),
         hastes=_without(gone, fleet.hastes),

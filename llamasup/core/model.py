@@ -340,4 +340,6 @@ class Fleet:
     overrides: dict[str, Override] = field(default_factory=dict)
     serials: dict[str, int] = field(default_factory=dict)  # restarts asked for, by name
     hastes: dict[str, Haste] = field(default_factory=dict)  # of the last command, by name
+    # The last generation of removed names: one that comes back must not repeat a number.
+    gens: dict[str, int] = field(default_factory=dict)
     shutdown: Haste | None = None  # None = not shutting down
