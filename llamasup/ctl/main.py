@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from llamasup import __version__
 from llamasup.ctl import commands
 from llamasup.ctl.failures import ExitCode
 from llamasup.ctl.options import common_options
@@ -28,6 +29,7 @@ class _Group(click.Group):
     cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+@click.version_option(__version__, message="llamasupctl %(version)s")
 def cli() -> None:
     """See and move the instances of llamasup, the daemon of all llama-servers of a machine.
 

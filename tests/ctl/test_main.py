@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from llamasup import __version__
 from tests.ctl.conftest import PROGRAM, Ended
 from tests.fakes.live_admin import LiveAdmin
 
@@ -52,6 +53,10 @@ def test_help_lists_verbs_and_exit_codes_and_loads_little():
     for verb in VERBS:
         assert f"\n  {verb} " in done.stdout
     assert "timed out; the operation goes on" in done.stdout
+
+
+def test_the_version_is_an_option_too(program: Program):
+    assert program("--version").out == f"llamasupctl {__version__}\n"
 
 
 def test_the_environment_names_the_daemon(program: Program, daemon: LiveAdmin):

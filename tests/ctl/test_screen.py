@@ -35,6 +35,18 @@ def test_what_an_instance_says_is_no_markup(capsys: pytest.CaptureFixture[str]):
     assert "\x1b" not in shown
 
 
+def test_a_narrow_terminal_has_the_reasons_below_and_whole(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    draw(ROWS, SINCE, "never")
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "REASON" not in lines[0]
+    assert lines[-1] == "embed: [red]x"
+
+
 def test_a_live_table_shows_the_last_state(capsys: pytest.CaptureFixture[str]):
     later = [instance_view(instance("chat", "draining"))]
 
