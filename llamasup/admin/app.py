@@ -120,7 +120,7 @@ class AdminServer:
         *,
         beat: float = 10.0,
         send_timeout: float = 30.0,
-        pause: float = 0.1,
+        pause: float = 0.2,
     ) -> None:
         self._conf = conf
         self._streams = Streams(beat=beat, send_timeout=send_timeout, pause=pause)

@@ -13,6 +13,10 @@ _LAST_WORDS = 0.2
 """Seconds that the end of a stream may take to be written."""
 
 
+_BATCH = 200
+"""So many events or lines are encoded in one turn of the event loop."""
+
+
 class Numbered(Protocol):
     """Something with a number that grows by one."""
 
@@ -44,7 +48,7 @@ class Streams:
         most: int = 64,
         beat: float = 10.0,
         send_timeout: float = 30.0,
-        pause: float = 0.1,
+        pause: float = 0.2,
     ) -> None:
         self._most = most
         self._pause = pause
@@ -103,9 +107,8 @@ class Streams:
                 if not first or await self._write(request, response, first):
                     async with aclosing(_batches(journal, seq, self._pause)) as batches:
                         async for batch in batches:
-                            if not await self._write(
-                                request, response, b"".join(map(encode, batch))
-                            ):
+                            data = b"".join(map(encode, batch))
+                            if not await self._write(request, response, data):
                                 break
                 watch.cancel()
         await _finish(request, response)
@@ -142,9 +145,11 @@ async def _batches(
         news = cast(AsyncGenerator[T, None], journal.follow(seq))  # so that it can be closed
         async with aclosing(news):
             first = await anext(news)
-        batch = [first, *journal.after(first.seq)]
-        seq = batch[-1].seq
-        yield batch
+        found = [first, *journal.after(first.seq)]
+        seq = found[-1].seq
+        for start in range(0, len(found), _BATCH):
+            yield found[start : start + _BATCH]
+            await asyncio.sleep(0)  # to encode a whole ring at once would hold everybody up
         await asyncio.sleep(pause)
 
 
