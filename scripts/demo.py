@@ -344,12 +344,12 @@ def run(args: argparse.Namespace) -> None:
     try:
         server = real or fake_server(folder)
         config = write_config(folder, server, ports)
-        say(f"config: {config}")
         keeper = start_keeper(folder, config)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     try:
+        say(f"config: {config}")
         show(folder, ports, args, is_tiny=real is not None and model is None)
     finally:
         say("stopping ...")
