@@ -1,4 +1,4 @@
-"""The daemon's own log: to stderr, by a thread of its own, so a blocked stderr never blocks the loop."""
+"""The daemon's own log: to stderr, by a thread of its own, so the loop never waits for a reader."""
 
 import logging
 import logging.handlers

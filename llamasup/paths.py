@@ -5,7 +5,7 @@ LONGEST_SOCKET_PATH = 107
 
 
 def socket_path(runtime_dir: str, name: str, gen: int) -> str:
-    """Return the private socket of generation *gen*; llama-server takes a host ending in .sock for one."""
+    """Return the private socket of *gen*; llama-server takes a host that ends in .sock for one."""
     return f"{runtime_dir}/{name}.{gen}.sock"
 
 
