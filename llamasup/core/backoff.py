@@ -14,7 +14,8 @@ def restart_delay(policy: RestartPolicy, name: str, attempts: int) -> float:
     if attempts <= 0:
         return 0.0
     full = min(policy.max_delay, policy.delay * 2.0 ** min(attempts - 1, 60))
-    share = crc32(f"{name}/{attempts}".encode()) / 0xFFFFFFFF
+    # CRC alone keeps names that differ in one letter close together; the factor spreads them.
+    share = (crc32(f"{name}/{attempts}".encode()) * 0x9E3779B1 & 0xFFFFFFFF) / 0xFFFFFFFF
     return full * (0.5 + 0.5 * share)
 
 
