@@ -184,9 +184,9 @@ def _fold(inst: Instance, now: Now) -> Instance:
 _PAGE = """\
 # The phases of an instance
 
-Made from the transition table of `llamasup/core/lifecycle.py` by `scripts/update-diagram`; do not edit.
-The arrows are all that a walk through every reachable state with every event found. An arrow
-from a phase to itself is shown only where something is done (a signal is sent, a new generation starts).
+Made from the transition table of `llamasup/core/lifecycle.py` by `scripts/update-diagram`: do not
+edit. The arrows are all that a walk through every reachable state with every event found. An arrow
+from a phase to itself is shown only where something is done, e.g. the second SIGTERM.
 
 ```mermaid
 stateDiagram-v2
@@ -195,8 +195,8 @@ stateDiagram-v2
 ```
 
 `GoalChanged` is every wish: start, stop, restart, a new configuration, the shutdown. `Due` is the
-deadline of the phase. `Exited` says that no process of the generation is left. What each phase means is
-written in `llamasup/core/model.py`; news that is not shown for a phase changes nothing there.
+deadline of the phase. `Exited` says that no process of the generation is left. What each phase
+means is written in `llamasup/core/model.py`; news that is not shown for a phase leaves it as it is.
 """
 
 

@@ -444,7 +444,8 @@ class FleetMachine(RuleBasedStateMachine):
         """Let every process do what a healthy one does, until nothing is left to happen."""
         self.tempers = {}
         for _ in range(300):
-            if not any([self.move_on(name) for name in NAMES]):
+            moved = [self.move_on(name) for name in NAMES]
+            if not any(moved):
                 due = next_deadline(self.fleet)
                 if due is None:
                     break
