@@ -15,6 +15,7 @@ from pathlib import Path
 from llamasup.child.spawn import move_up
 
 _PROC = "/proc"
+_RECORD_SIZE = 200  # characters; always as long, so that nothing of an older record stays behind
 
 
 def open_lock(path: str) -> int:
@@ -41,10 +42,9 @@ def is_free(fd: int) -> bool:
 
 def record(fd: int, pid: int, gen: int) -> None:
     """Write into the lock file whom it was given to, for the next daemon's report."""
-    text = json.dumps({"pid": pid, "starttime": start_time(pid), "boot_id": boot_id(), "gen": gen})
+    facts = {"pid": pid, "starttime": start_time(pid), "boot_id": boot_id(), "gen": gen}
     with contextlib.suppress(OSError):  # a full disk; the lock itself is what counts
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, text.encode() + b"\n", 0)
+        os.pwrite(fd, json.dumps(facts).ljust(_RECORD_SIZE).encode() + b"\n", 0)
 
 
 def start_time(pid: int) -> int | None:

@@ -77,7 +77,9 @@ class FileSink:
         return self._writer.dropped[name]
 
     def close(self, timeout: float) -> None:
-        self._writer.close(timeout)
+        if self._writer.close(timeout):
+            for file in self._files.values():
+                file.close()
 
     def _write(self, item: tuple[str, bytes | None]) -> None:
         name, data = item

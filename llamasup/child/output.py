@@ -160,14 +160,14 @@ class OutputReader:
     def __init__(self, fd: int, book: LogBook, gen: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._fd = fd
-        self._book = book
+        self.book = book
         self._gen = gen
         self._cutter = LineCutter()
         self._loop.add_reader(fd, self._read)
 
     def tail(self, count: int) -> list[Line]:
         """Return the last lines that this generation has written."""
-        return self._book.tail(count, self._gen)
+        return self.book.tail(count, self._gen)
 
     async def finish(self) -> None:
         """Read what is left in the pipe of a dead child, and close it."""
@@ -202,4 +202,4 @@ class OutputReader:
 
     def _store(self, lines: list[bytes]) -> None:
         if lines:
-            self._book.append(self._gen, lines)
+            self.book.append(self._gen, lines)
