@@ -16,7 +16,7 @@ from llamasup.fake.options import Settings, UsageError, parse
 from llamasup.fake.shapes import Identity
 
 _TRAIN = 131072
-_ANY_MODEL = "/fake/"  # models below this path are always there
+_ANY_MODEL = "/fake"  # models whose path begins like this are always there
 
 
 def main() -> None:
@@ -54,6 +54,7 @@ class Server:
         self._api = Api(self._engine, self._identity(train), self._abilities())
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
+        self._control: asyncio.Server | None = None
         self._phase = "start"
         self._ended = asyncio.Event()
         self._terms = 0
@@ -100,7 +101,7 @@ class Server:
         log.info("srv  llama_server", "initializing ...")
         if path := os.environ.get("LLAMASUP_FAKE_CONTROL"):
             control = Control(path.replace("{pid}", str(os.getpid())), self._faults, self.state)
-            self._servers.append(await control.listen())
+            self._control = await control.listen()
         self._misbehave()
         await self._faults.pause("bind_late")
         if not await self._bind():
@@ -211,7 +212,7 @@ class Server:
             end(1)
         self._phase = "ending"
         self._engine.ending.set()
-        for server in self._servers[-len(self._settings.text("--host", "x").split(",")) :]:
+        for server in self._servers:
             server.close()
         loop = asyncio.get_running_loop()
         self._later.append(loop.create_task(self._wait_for_requests()))
