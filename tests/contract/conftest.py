@@ -59,8 +59,10 @@ class Server:
     def ask(self, path: str, body: object = None, *, method: str | None = None, **headers: str):
         connection = _UnixConnection(self.socket_path)
         payload = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
-        connection.request(method or ("GET" if body is None else "POST"), path, payload, headers)
-        with contextlib.closing(connection), connection.getresponse() as response:
+        verb = method or ("GET" if body is None else "POST")
+        with contextlib.closing(connection):
+            connection.request(verb, path, payload, headers)
+            response = connection.getresponse()
             return Answer(response.status, dict(response.getheaders()), response.read())
 
     def open(self, path: str, body: object) -> socket.socket:
@@ -68,7 +70,11 @@ class Server:
         payload = json.dumps(body).encode()
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(DEADLINE)
-        connection.connect(self.socket_path)
+        try:
+            connection.connect(self.socket_path)
+        except OSError:
+            connection.close()
+            raise
         head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(payload)}\r\n\r\n"
         connection.sendall(head.encode() + payload)
         return connection
@@ -90,7 +96,6 @@ class Server:
         try:
             return self.ask("/health").status
         except (OSError, http.client.HTTPException):
-            assert self.process.poll() is None or True
             return None
 
     def signal(self, number: signal.Signals) -> None:
@@ -111,7 +116,7 @@ def models(tmp_path_factory) -> TinyModels:
 
 
 @pytest.fixture
-def run(binary, tmp_path, monkeypatch):
+def run(binary, tmp_path):
     """Run the binary to its end with some arguments; returns the completed process."""
 
     def run(*args: str, **env: str) -> subprocess.CompletedProcess[str]:
