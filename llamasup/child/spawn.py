@@ -69,26 +69,34 @@ class Order:
 def move_up(fd: int) -> int:
     """Return a close-on-exec copy of *fd* that is fit for `Process`, and close *fd*."""
     try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_FD)
+        return _copy_up(fd)
     finally:
         os.close(fd)
 
 
+def _copy_up(fd: int) -> int:
+    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_FD)
+
+
 def pipe() -> tuple[int, int]:
-    """Return the reading end, non-blocking, and the writing end of a new pipe."""
-    reader, writer = os.pipe()
+    """Return the reading end, non-blocking, and the writing end of a new pipe, fit for `Process`."""
     try:
-        reader = move_up(reader)
-    except OSError:
-        os.close(writer)
-        raise
+        low = os.pipe()
+    except OSError as exc:
+        raise SpawnError(f"cannot make a pipe: {exc.strerror}") from exc
+    high: list[int] = []
     try:
-        writer = move_up(writer)
-    except OSError:
-        os.close(reader)
-        raise
-    os.set_blocking(reader, False)
-    return reader, writer
+        for fd in low:
+            high.append(_copy_up(fd))  # noqa: PERF401 - to be closed after a failure
+    except OSError as exc:
+        for fd in high:
+            os.close(fd)
+        raise SpawnError(f"cannot make a pipe: {exc.strerror}") from exc
+    finally:
+        for fd in low:
+            os.close(fd)
+    os.set_blocking(high[0], False)
+    return high[0], high[1]
 
 
 class Process:

@@ -1,6 +1,7 @@
 """Run a short command and take its output; the time limit holds even if its binary hangs."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,18 +73,14 @@ async def run(
     behind and reaped when it does.
     """
     news = asyncio.Event()
-    out, out_writer = pipe()
-    err, err_writer = pipe()
-    try:
-        process = Process(Order(argv, env), out_writer, err_writer, None, news.set)
-    except SpawnError as exc:
-        os.close(out)
-        os.close(err)
-        return ToolResult(None, "", "", error=str(exc))
-    finally:
-        os.close(out_writer)
-        os.close(err_writer)
-    captures = (_Capture(out, limit, news), _Capture(err, limit, news))
+    with contextlib.ExitStack() as writers, contextlib.ExitStack() as readers:
+        try:
+            ends = [_pipe(readers, writers) for _ in range(2)]
+            process = Process(Order(argv, env), ends[0][1], ends[1][1], None, news.set)
+        except SpawnError as exc:
+            return ToolResult(None, "", "", error=str(exc))
+        readers.pop_all()  # the captures close them from here on
+    captures = (_Capture(ends[0][0], limit, news), _Capture(ends[1][0], limit, news))
     try:
         return await _result(process, captures, news, timeout)
     finally:
@@ -92,6 +89,14 @@ async def run(
         if not process.reaped:
             process.kill_group()
             process.abandon()
+
+
+def _pipe(readers: contextlib.ExitStack, writers: contextlib.ExitStack) -> tuple[int, int]:
+    """Return the two ends of a new pipe, which will be closed with the two stacks."""
+    reader, writer = pipe()
+    readers.callback(os.close, reader)
+    writers.callback(os.close, writer)
+    return reader, writer
 
 
 async def _result(

@@ -1,4 +1,4 @@
-"""Cgroups of version 2. The tests with real ones need root and a writable cgroup2 mount: a hard failure."""
+"""Cgroups of version 2. The tests with real ones need root and a cgroup2 mount; no skip."""
 
 import asyncio
 import os

@@ -27,7 +27,8 @@ from tests.child.conftest import sh
 
 async def main():
     DaemonLock(sys.argv[1]).acquire()
-    child = Launcher(sys.argv[1], None, os.environ, mirror_fd=None).launch("chat", 7, sh(sys.argv[2]))
+    launcher = Launcher(sys.argv[1], None, os.environ, mirror_fd=None)
+    child = launcher.launch("chat", 7, sh(sys.argv[2]))
     await child.executed()
     while not child.output.tail(1):
         await asyncio.sleep(0.01)
