@@ -10,12 +10,13 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvloop
 
 from llamasup import __version__, paths
 from llamasup.admin.app import AdminServer
-from llamasup.check import check, render
+from llamasup.check import Checked, check, exit_code, render
 from llamasup.child.cgroup import Cgroup
 from llamasup.child.leftovers import DaemonLock, clear_leftovers
 from llamasup.child.output import LogBook
@@ -41,7 +42,6 @@ log = logging.getLogger(__name__)
 DEFAULT_CONFIG = "/etc/llamasup/llamasup.toml"
 EXIT_FAILED = 1
 EXIT_INTERNAL = 70  # EX_SOFTWARE
-EXIT_CONFIG = 78  # EX_CONFIG: the unit does not restart on it
 LEFTOVER_TIMEOUT = 10.0
 
 
@@ -51,21 +51,33 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _main(argv: Sequence[str]) -> int:
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.json and options.check is None:
+        parser.error("--json goes with --check")
     if options.schema:
         print(json.dumps(json_schema(), indent=2))  # noqa: T201 - output asked for
         return 0
     path = os.path.abspath(options.check or options.config)  # noqa: PTH100 - touches no file
     checked = asyncio.run(check(path, environ=os.environ))
-    if checked.problems:
+    if options.json:
+        print(json.dumps(_report(checked), indent=2))  # noqa: T201 - output asked for
+    elif checked.problems:
         print(render(checked.problems), file=sys.stderr)  # noqa: T201 - before there is a log
-    if checked.settings is None:
-        return EXIT_CONFIG
-    if options.check is not None:
-        print(f"{path}: ok")  # noqa: T201 - output asked for
-        return 0
+    if options.check is not None or checked.settings is None:
+        if checked.settings is not None and not options.json:
+            print(f"{path}: ok")  # noqa: T201 - output asked for
+        return exit_code(checked)
     with logging_to_stderr(checked.settings.log_level, os.environ):
         return _run(checked.settings, path)
+
+
+def _report(checked: Checked) -> dict[str, Any]:
+    problems = [
+        {"file": one.file, "key": one.key, "message": one.message, "level": str(one.level)}
+        for one in checked.problems
+    ]
+    return {"ok": checked.settings is not None, "problems": problems}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -86,6 +98,9 @@ def _parser() -> argparse.ArgumentParser:
         nargs="?",
         const="",
         help="check FILE (default: the --config one), print every problem, end with 0 or 78",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="with --check: print the problems as JSON"
     )
     parser.add_argument(
         "--schema", action="store_true", help="print the JSON Schema of the file and end"
@@ -141,6 +156,7 @@ class Daemon:
         )
         self._admin = AdminServer(self, settings.admin)
         self._shutdowns = 0
+        self._failure: LlamasupError | None = None  # why it cannot go on
 
     # --- life ---
 
@@ -152,18 +168,32 @@ class Daemon:
         loop.add_signal_handler(signal.SIGHUP, self._refuse_reload)
         become_subreaper()
         await self._clear_leftovers()
-        await self._admin.start()
-        await self._front.configure({conf.name: conf.listen for conf in self._settings.instances})
-        self._supervisor.load(self._settings.instances)
         try:
+            await self._front.configure(
+                {conf.name: conf.listen for conf in self._settings.instances}
+            )
             async with asyncio.TaskGroup() as group:
+                self._supervisor.load(self._settings.instances)
                 group.create_task(self._supervisor.run(), name="supervisor")
-                self._notifier.ready()
+                await self._open_admin()
         finally:
             await self._front.close()
             await self._admin.close()
             await self._launcher.close()
             self._notifier.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _open_admin(self) -> None:
+        """Answer once there is something to tell: status must not be empty at first."""
+        await self._supervisor.started.wait()
+        try:
+            await self._admin.start()
+        except LlamasupError as exc:
+            self._failure = exc
+            self._supervisor.shut_down(Haste.KILL)
+        else:
+            self._notifier.ready()
 
     async def _clear_leftovers(self) -> None:
         for leftover in await clear_leftovers(self._settings.runtime_dir, LEFTOVER_TIMEOUT):

@@ -144,6 +144,7 @@ class Supervisor:
         self.events = events
         self.fleet = Fleet()
         self.invalid_transitions = 0
+        self.started = asyncio.Event()  # set once the first fact is handled
         self._launcher = launcher
         self._gate = gate
         self._probe = probe
@@ -261,6 +262,7 @@ class Supervisor:
         if isinstance(fact, Tick):
             self._launcher.reap_orphans()
         self._handled_at = now.mono
+        self.started.set()
         self._on_handled()
 
     def _decide(self, fact: Fact, now: Now) -> list[Effect]:
