@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-import hashlib
 import time
+import zlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -307,7 +307,7 @@ class Api:
 
 def _vector(text: str) -> list[float]:
     """Return a unit vector that depends on *text* alone."""
-    seed = hashlib.sha512(text.encode()).digest() * 2
-    raw = [byte - 127.5 for byte in seed[:_DIMENSIONS]]
+    seeds = (zlib.crc32(text.encode(), place) for place in range(_DIMENSIONS))
+    raw = [seed % 255 - 127.5 for seed in seeds]
     length = sum(each * each for each in raw) ** 0.5
     return [each / length for each in raw]

@@ -45,7 +45,6 @@ import fcntl
 import os
 import re
 import signal
-from pathlib import Path
 
 NEVER = "never"
 GATE = "gate"
@@ -159,7 +158,7 @@ def count_start(path: str | None) -> int:
     """Return the number of this start, counted in the file *path*; 1 without one."""
     if not path:
         return 1
-    with Path(path).open("a+") as file:
+    with open(path, "a+", encoding="ascii") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         number = int(file.read().strip() or 0) + 1

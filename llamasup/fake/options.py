@@ -8,8 +8,6 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
-from importlib.resources import files
-from pathlib import Path
 
 _FLOATS = frozenset(
     {
@@ -29,6 +27,9 @@ _CHOICES = {
 }
 _TRUE = frozenset(["on", "enabled", "true", "1"])
 _FALSE = frozenset(["off", "disabled", "false", "0"])
+
+
+_TABLE = os.path.join(os.path.dirname(__file__), "options.txt")
 
 
 class UsageError(Exception):
@@ -76,7 +77,7 @@ def table() -> list[Option]:
     """Read the table."""
     options = []
     section = ""
-    for line in files("llamasup.fake").joinpath("options.txt").read_text().splitlines():
+    for line in _read(_TABLE).splitlines():
         if line.startswith("# "):
             section = line[2:]
             continue
@@ -91,6 +92,11 @@ def _names_and_value(left: str) -> tuple[tuple[str, ...], str]:
     match = re.match(r"(-[\w.-]+(?:, -[\w.-]+)*) ?(.*)$", left)
     assert match is not None, left
     return tuple(match[1].split(", ")), match[2]
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 def stoi(text: str) -> int:
@@ -214,7 +220,7 @@ def _flag(key: str, name: str, settings: Settings) -> None:
 
 def _keys_of(path: str) -> set[str]:
     try:
-        lines = Path(path).read_text().split("\n")
+        lines = _read(path).split("\n")
     except OSError as exc:
         raise ValueError(f"error: failed to open file '{path}'\n") from exc
     return {line for line in lines if line and not line.startswith("#")}
