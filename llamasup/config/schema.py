@@ -102,7 +102,7 @@ Listen: TypeAlias = Annotated[
     PlainValidator(_address),
     WithJsonSchema({"type": "string", "pattern": LISTEN_PATTERN}),
 ]
-Path: TypeAlias = Annotated[
+AbsolutePath: TypeAlias = Annotated[
     str, AfterValidator(_absolute), WithJsonSchema({"type": "string", "pattern": "^/"})
 ]
 SecretPath: TypeAlias = Annotated[
@@ -172,7 +172,7 @@ class PolicyKeys(_Part):
 class LaunchKeys(_Part):
     """What may stand in a backend, in the defaults and in an instance."""
 
-    binary: Path | None = _say(
+    binary: AbsolutePath | None = _say(
         "Absolute path of llama-server. The nearest wins: instance, defaults, backend.",
         example="/opt/llama.cpp/bin/llama-server",
     )
@@ -206,7 +206,7 @@ class Instance(Defaults):
         description="Public address and port of this instance; llamasup owns it.",
         examples=["127.0.0.1:1234"],
     )
-    model: Path = Field(
+    model: AbsolutePath = Field(
         description="Absolute path of the GGUF file (the first file of a split model).",
         examples=["/mnt/models/model.gguf"],
     )
@@ -247,9 +247,11 @@ class Daemon(_Part):
     timezone: str = Field(
         default="UTC", description="Time zone, such as Europe/Paris.", examples=["Europe/Paris"]
     )
-    runtime_dir: Path = Field(default="/run/llamasup", description="Sockets, locks (tmpfs).")
-    state_dir: Path = Field(default="/var/lib/llamasup", description="What is remembered.")
-    log_dir: Path | None = _say("Log files of the instances; without it none are written.")
+    runtime_dir: AbsolutePath = Field(
+        default="/run/llamasup", description="Sockets, locks (tmpfs)."
+    )
+    state_dir: AbsolutePath = Field(default="/var/lib/llamasup", description="What is remembered.")
+    log_dir: AbsolutePath | None = _say("Log files of the instances; without it none are written.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much the daemon itself logs."
     )
@@ -258,7 +260,7 @@ class Daemon(_Part):
 class Admin(_Part):
     """The admin API."""
 
-    socket: Path | None = _say(
+    socket: AbsolutePath | None = _say(
         "Unix socket of the admin API (mode 0660). Default: admin.sock in runtime_dir."
     )
     listen: Listen | None = _say(
