@@ -177,6 +177,16 @@ class Daemon:
         finally:
             connection.close()
 
+    def logs(self, name: str, lines: int = 500) -> list[dict[str, Any]]:
+        connection = UnixConnection(self.admin_socket)
+        try:
+            path = f"/v1/instances/{name}/logs?lines={lines}"
+            connection.request("GET", path, headers={"Accept": "application/x-ndjson"})
+            body = connection.getresponse().read()
+            return [json.loads(line) for line in body.splitlines() if line]
+        finally:
+            connection.close()
+
     def status(self) -> dict[str, Any]:
         return dict(self.admin("GET", "/v1/status"))
 

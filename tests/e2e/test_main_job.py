@@ -19,19 +19,19 @@ def home_lab(models: TinyModels) -> dict[str, dict[str, Any]]:
     """The four instances of the home lab, with tiny models."""
     return {
         "chat": {
-            "model": str(models.chat),
+            "model": models.chat,
             "alias": ["qwen3-8b"],
             "parallel": 2,
             "args": {"ctx-size": 4096, "threads": 1},
         },
-        "small": {"model": str(models.chat), "args": {"ctx-size": 2048, "threads": 1}},
+        "small": {"model": models.chat, "args": {"ctx-size": 2048, "threads": 1}},
         "embed": {
-            "model": str(models.chat),
+            "model": models.chat,
             "kind": "embedding",
             "args": {"ctx-size": 2048, "embeddings": True, "pooling": "mean", "threads": 1},
         },
         "rank": {
-            "model": str(models.rank),
+            "model": models.rerank,
             "args": {"ctx-size": 2048, "rerank": True, "threads": 1},
         },
     }
