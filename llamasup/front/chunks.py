@@ -10,7 +10,8 @@ MAX_SIZE_LINE = 256
 MAX_TRAILER = 8 * 1024
 """Bytes of the trailer section."""
 
-_HEX = b"0123456789abcdefABCDEF"
+# The sizes of usual tokens, so that nearly no line needs the regular expression.
+_KNOWN_SIZES = {b"%x" % size: size for size in range(2048)}
 _SIZE_LINE = re.compile(rb"([0-9a-fA-F]{1,15})(?:;[\t\x20-\x7e\x80-\xff]*+)?")
 _TRAILER_LINE = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]++:[\t\x20-\x7e\x80-\xff]*+")
 _BARE_END = re.compile(rb"\r[^\n]|(?<!\r)\n")
@@ -46,16 +47,13 @@ class ChunkTracker:
         Raises ChunkError.
         """
         before = len(self._part)
-        if before:
-            data = self._part + data
-            self._part = b""
+        data = self._part + data if before else data
+        self._part = b""
         n = len(data)
         pos = 0
         while True:
-            if self._left:
-                pos = self._skip(data, pos, n)
-                if pos < 0:
-                    return -1
+            if self._left and (pos := self._skip(data, pos, n)) < 0:
+                return -1
             end = data.find(b"\r\n", pos)
             if end < 0:
                 self._keep_part(data[pos:])
@@ -67,19 +65,16 @@ class ChunkTracker:
                     return pos - before
                 self._check_trailer(line)
                 continue
-            # The usual line is a number and nothing else: one cheap test, no regular expression.
-            if not line or len(line) > 15 or line.strip(_HEX):
+            size = _KNOWN_SIZES.get(line)
+            if size is None:
                 size = _size_of(line)
-            else:
-                size = int(line, 16)
-            if not size:
-                self._in_trailer = True
-            elif self._payload is None and data[pos + size : pos + size + 2] == b"\r\n":
+            if size and self._payload is None and data.startswith(b"\r\n", pos + size):
                 pos += size + 2
                 if pos == n:
                     return -1
             else:
-                self._left = size + 2
+                self._in_trailer = not size
+                self._left = size + 2 if size else 0
 
     def _skip(self, data: bytes, pos: int, n: int) -> int:
         """Pass over the present chunk; return the offset behind it, -1 if *data* ends before."""

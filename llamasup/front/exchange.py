@@ -71,7 +71,8 @@ class Hub(Protocol):
 class Client(Protocol):
     """The connection that a request came on."""
 
-    send: Callable[[bytes], None]
+    @property
+    def send(self) -> Callable[[bytes], None]: ...
 
     def update_reading(self) -> None:
         """Look at ``Exchange.is_full`` again."""
@@ -87,8 +88,8 @@ class Exchange:
     """One request of *client* to the instance *name*."""
 
     __slots__ = ("_admitted_at", "_answer", "_arrived_at", "_client", "_first_byte_at", "_gen",
-                 "_head", "_hub", "_is_keeping", "_is_replayed", "_kept", "_kept_size", "_lease",
-                 "_name", "_upstream", "_waiting", "body", "is_full")  # fmt: skip
+                 "_head", "_hub", "_is_keeping", "_is_over", "_is_replayed", "_kept", "_kept_size",
+                 "_lease", "_name", "_upstream", "_waiting", "body", "is_full")  # fmt: skip
 
     def __init__(self, client: Client, hub: Hub, name: str, head: RequestHead) -> None:
         self._client = client
@@ -104,6 +105,7 @@ class Exchange:
         self._kept_size = 0
         self._is_keeping = True
         self._is_replayed = False
+        self._is_over = False
         self._arrived_at = hub.time()
         self._admitted_at: float | None = None
         self._first_byte_at: float | None = None
@@ -278,6 +280,9 @@ class Exchange:
 
     def _leave(self, outcome: Outcome, status: int) -> None:
         """Give back all that this request holds, whatever stage it is in."""
+        if self._is_over:
+            return
+        self._is_over = True
         self._forget()
         if self._waiting is not None:
             self._waiting.leave()

@@ -129,7 +129,7 @@ class Gate:
         self._table: Mapping[str, Admission] = {}
         self._queues: dict[str, deque[Waiting]] = {}  # first in first out, by arrival
         self._alarms: dict[str, TimerHandle] = {}  # one per queue, for its next deadline
-        self._in_flight: Counter[tuple[str, int]] = Counter()
+        self._in_flight: dict[tuple[str, int], int] = {}
         self._counters: dict[str, Counters] = {}
         self._closed: str | None = None  # the reason, once nobody is let in any more
 
@@ -173,13 +173,14 @@ class Gate:
 
         A ``Lease`` or ``Refused`` returned here is the answer: the waiter is not called.
         """
-        refusal = self._refusal(name)
-        if refusal is not None:
-            return self._count_refusal(name, refusal)
-        admission = self._table[name]
-        if isinstance(admission.route, Serve):
-            # Route and count together: anything between them would let a drain miss this request.
+        admission = self._table.get(name)
+        if admission is not None and self._closed is None and isinstance(admission.route, Serve):
+            # Route and count together: anything between would let a drain miss this request.
             return self._grant(name, admission.route.gen, arrival)
+        refusal = self._refusal(name)
+        if refusal is not None or admission is None:
+            assert refusal is not None
+            return self._count_refusal(name, refusal)
         if self.held(name) >= admission.max_held:
             reason = f"{self.held(name)} requests are waiting already ({_reason(admission)})"
             return self._count_refusal(name, Refused(Cause.QUEUE_FULL, reason, QUEUE_RETRY_AFTER))
@@ -228,12 +229,12 @@ class Gate:
         return refusal
 
     def _grant(self, name: str, gen: int, arrival: float) -> Lease:
-        self._in_flight[name, gen] += 1
+        self._in_flight[name, gen] = self._in_flight.get((name, gen), 0) + 1
         self.counters(name).admitted += 1
         return Lease(self, name, gen, arrival)
 
     def _leave_generation(self, name: str, gen: int) -> None:
-        left = self._in_flight[name, gen] - 1
+        left = self._in_flight.get((name, gen), 0) - 1
         assert left >= 0, "more leases released than given"
         if left:
             self._in_flight[name, gen] = left

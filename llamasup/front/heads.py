@@ -6,7 +6,7 @@ request ends. References are to RFC 9110 and RFC 9112.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from llamasup.errors import LlamasupError
@@ -26,9 +26,10 @@ CHUNKED = -1
 UNTIL_CLOSE = -2
 """Length of an answer body that ends with the connection."""
 
+_BLANK = b" \t"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
-_REQUEST_LINE = re.compile(_TOKEN + rb"++ [!-~]++ HTTP/1\.[01]\r\n")
-_FIELDS = rb"(?:" + _TOKEN + rb"++:[\t\x20-\x7e\x80-\xff]*+\r\n)*+\r\n"
+_REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"++) ([!-~]++) HTTP/1\.([01])\r\n")
+_FIELDS = rb"((?:" + _TOKEN + rb"++:[\t\x20-\x7e\x80-\xff]*+\r\n)*+)\r\n"
 _REQUEST_HEAD = re.compile(_REQUEST_LINE.pattern + _FIELDS)
 _ANSWER_HEAD = re.compile(
     rb"HTTP/1\.[01] [1-9][0-9][0-9](?: [\t\x20-\x7e\x80-\xff]*+)?\r\n" + _FIELDS
@@ -38,24 +39,23 @@ _FORBIDDEN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r[^\n]|(?<!\r)\n")
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 
-_BLANK = b" \t"
 _HOP_BY_HOP = frozenset(
     (
         b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"te",
         b"trailer", b"transfer-encoding", b"upgrade", b"http2-settings",
     )
 )  # fmt: skip
-_OURS = _HOP_BY_HOP | {b"content-length", b"expect", b"x-forwarded-for"}
+_OURS = _HOP_BY_HOP | {b"host", b"content-length", b"expect", b"x-forwarded-for"}
 _NEVER_DROPPED = frozenset((b"host", b"authorization", b"content-type"))
-_USUAL_OPTIONS: tuple[list[bytes], ...] = ([], [b"keep-alive"], [b"close"])
+_USUAL_OPTIONS = ([b"keep-alive"], [b"close"])
 _ANSWER_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"upgrade"))
 
 
-def _first_letters(names: Iterable[bytes]) -> frozenset[int]:
-    return frozenset(letter for n in names for letter in n[:1].lower() + n[:1].upper())
+def _first_letters(names: Iterable[bytes]) -> frozenset[bytes]:
+    return frozenset(letter for n in names for letter in (n[:1].lower(), n[:1].upper()))
 
 
-_FIRST_LETTERS = _first_letters([b"host", *_OURS])
+_FIRST_LETTERS = _first_letters(_OURS)
 _ANSWER_FIRST_LETTERS = _first_letters(
     [b"content-length", b"transfer-encoding", *_ANSWER_HOP_BY_HOP]
 )
@@ -94,31 +94,43 @@ class AnswerHead(NamedTuple):
     for_client: bytes  # without its last empty line, hop-by-hop headers removed
 
 
-def find_head(buf: bytes) -> int:
-    """Return where the request head at the start of *buf* ends, -1 if it is not complete yet.
+def read_request(buf: bytes, peer: bytes) -> tuple[RequestHead, int] | None:
+    """Return the request head at the start of *buf* and where it ends; None: not complete yet.
 
-    Raises HeadError as soon as it can never become a good one. What it says of *buf* it says of
-    everything that begins with *buf*, so the client's packets do not matter.
+    *peer* is the client's IP address. Raises HeadError for everything that two readers could take
+    in two ways, as soon as that is clear. What it says of *buf* it says of everything that begins
+    with *buf*, so it does not matter how the bytes came.
     """
+    found = _REQUEST_HEAD.match(buf, 0, MAX_HEAD)
+    if found is None or found.start(4) > MAX_REQUEST_LINE:
+        _check_incomplete(buf)
+        return None
+    method, target, minor, fields = found.groups()
+    if method == b"CONNECT":
+        raise HeadError(405, "this is not a proxy")
+    if not (target.startswith(b"/") or (target == b"*" and method == b"OPTIONS")):
+        raise HeadError(400, "the request target must be a path")
+    return _understand(method, target, minor == b"0", fields, peer), found.end()
+
+
+def _check_incomplete(buf: bytes) -> None:
+    """Raise HeadError if *buf*, which is no whole request head, cannot become one."""
     line_end = buf.find(b"\n", 0, MAX_REQUEST_LINE)
     if line_end < 0:
         if _FORBIDDEN.search(buf, 0, MAX_REQUEST_LINE):
             raise HeadError(400, _not_http(buf))
         if len(buf) >= MAX_REQUEST_LINE:
             raise HeadError(414, f"the request line is longer than {MAX_REQUEST_LINE} bytes")
-        return -1
+        return
     if not _REQUEST_LINE.fullmatch(buf, 0, line_end + 1):
         raise HeadError(400, _not_http(buf))
     end = buf.find(b"\r\n\r\n", 0, MAX_HEAD) + 4
-    if end > 3 and _REQUEST_HEAD.fullmatch(buf, 0, end):
-        return end
     if _FORBIDDEN.search(buf, 0, end if end > 3 else MAX_HEAD):
         raise HeadError(400, "a control character or a bare line end in the request head")
     if end > 3:
         raise HeadError(400, "a header line is not NAME:VALUE (or is folded)")
     if len(buf) >= MAX_HEAD:
         raise HeadError(431, f"the request head is longer than {MAX_HEAD} bytes")
-    return -1
 
 
 def _not_http(buf: bytes) -> str:
@@ -127,129 +139,101 @@ def _not_http(buf: bytes) -> str:
     return "the request line is not that of HTTP/1.1"
 
 
-def parse_request(head: bytes, peer: bytes) -> RequestHead:
-    """Understand *head*, as ``find_head`` delimited it; *peer* is the client's IP address.
+def _understand(
+    method: bytes, target: bytes, is_http_1_0: bool, fields: bytes, peer: bytes
+) -> RequestHead:
+    kept = [b"%b %b HTTP/1.1" % (method, target)]
+    ours = _sort(fields, kept)
+    if _check_host(ours.get(b"host"), is_http_1_0):
+        kept.append(b"Host: localhost")
+    options = _options(ours.get(b"connection", ()))
+    if options and options not in _USUAL_OPTIONS:
+        kept[1:] = [line for line in kept[1:] if not _is_dropped(line, options)]
+    length = _length(ours.get(b"content-length"), ours.get(b"transfer-encoding"), is_http_1_0)
+    if length == CHUNKED:
+        kept.append(b"Transfer-Encoding: chunked")
+    elif b"content-length" in ours:
+        kept.append(b"Content-Length: %d" % length)
+    if b"x-forwarded-for" in ours:
+        peer = b", ".join([*filter(None, ours[b"x-forwarded-for"]), peer])
+    kept.append(b"X-Forwarded-For: %b\r\nConnection: close\r\n\r\n" % peer)
+    return RequestHead(
+        method,
+        target,
+        is_http_1_0,
+        length,
+        not is_http_1_0 and b"close" not in options,
+        _check_wishes(ours.get(b"upgrade", ()), ours.get(b"expect", ())) and not is_http_1_0,
+        b"\r\n".join(kept),
+    )
 
-    Raises HeadError for everything that two readers could take in two ways.
-    """
-    lines = head.split(b"\r\n")
-    line = lines[0]
-    method, target, version = line.split(b" ")
-    _check_target(method, target)
-    reading = _Reading(version == b"HTTP/1.0")
-    kept = [line[:-8] + b"HTTP/1.1"]
-    for line in lines[1:-2]:
+
+def _sort(fields: bytes, kept: list[bytes]) -> dict[bytes, list[bytes]]:
+    """Add the lines for the child to *kept*; return the values that concern us, by lower name."""
+    ours: dict[bytes, list[bytes]] = {}
+    for line in fields.split(b"\r\n"):
         # Most headers are none of our business, and most of those show it by their first letter.
-        if line[0] not in _FIRST_LETTERS or not reading.takes(line):
+        if line[:1] in _FIRST_LETTERS:
+            name, _, value = line.partition(b":")
+            name = name.lower()
+            if name in _OURS:
+                ours.setdefault(name, []).append(value.strip(_BLANK))
+                if name != b"host":
+                    continue
+        if line:  # the last is empty
             kept.append(line)
-    return reading.head(method, target, kept, peer)
+    return ours
 
 
-def _check_target(method: bytes, target: bytes) -> None:
-    if method == b"CONNECT":
-        raise HeadError(405, "this is not a proxy")
-    if not (target.startswith(b"/") or (target == b"*" and method == b"OPTIONS")):
-        raise HeadError(400, "the request target must be a path")
-
-
-class _Reading:
-    """What concerns us among the header fields of one request."""
-
-    __slots__ = ("_expects", "_forwarded", "_hosts", "_is_http_1_0", "_lengths", "_options",
-                 "_transfers", "_upgrades")  # fmt: skip
-
-    def __init__(self, is_http_1_0: bool) -> None:
-        self._is_http_1_0 = is_http_1_0
-        self._hosts: list[bytes] = []
-        self._lengths: list[bytes] = []
-        self._transfers: list[bytes] = []
-        self._upgrades: list[bytes] = []
-        self._options: list[bytes] = []  # of Connection, lower case
-        self._expects: list[bytes] = []
-        self._forwarded: list[bytes] = []
-
-    def takes(self, line: bytes) -> bool:
-        """Note what the header *line* says to us; return whether it is not for the child."""
-        name, _, value = line.partition(b":")
-        name = name.lower()
-        if name == b"host":
-            self._hosts.append(value.strip(_BLANK))
-            return False
-        if name not in _OURS:
-            return False
-        value = value.strip(_BLANK)
-        if name == b"content-length":
-            self._lengths.append(value)
-        elif name == b"connection":
-            self._options += [option.strip(_BLANK) for option in value.lower().split(b",")]
-        elif name == b"transfer-encoding":
-            self._transfers.append(value.lower())
-        elif name == b"upgrade":
-            self._upgrades.append(value.lower())
-        elif name == b"expect":
-            self._expects.append(value.lower())
-        elif name == b"x-forwarded-for" and value:
-            self._forwarded.append(value)
+def _check_host(hosts: list[bytes] | None, is_http_1_0: bool) -> bool:
+    """Return whether the child must be given a Host header."""
+    if hosts is None:
+        if not is_http_1_0:
+            raise HeadError(400, "no Host header")
         return True
+    if len(hosts) > 1:
+        raise HeadError(400, "more than one Host header")
+    if not _HOST.fullmatch(hosts[0]):
+        raise HeadError(400, "the Host header is not HOST or HOST:PORT")
+    return False
 
-    def head(self, method: bytes, target: bytes, kept: list[bytes], peer: bytes) -> RequestHead:
-        """Return the whole; *kept* are the request line and the lines for the child."""
-        self._check_host(kept)
-        length = self._length()
-        if any(b"websocket" in upgrade for upgrade in self._upgrades):
-            raise HeadError(501, "websockets are not supported")
-        if any(expect != b"100-continue" for expect in self._expects):
-            raise HeadError(417, "the only expectation that can be met is 100-continue")
-        if self._options not in _USUAL_OPTIONS:
-            kept[1:] = [line for line in kept[1:] if not self._is_dropped(line)]
-        if length == CHUNKED:
-            kept.append(b"Transfer-Encoding: chunked")
-        elif self._lengths:
-            kept.append(b"Content-Length: %d" % length)
-        kept.append(b"X-Forwarded-For: " + b", ".join([*self._forwarded, peer]))
-        kept.append(b"Connection: close\r\n\r\n")
-        return RequestHead(
-            method,
-            target,
-            self._is_http_1_0,
-            length,
-            not self._is_http_1_0 and b"close" not in self._options,
-            bool(self._expects) and not self._is_http_1_0,
-            b"\r\n".join(kept),
-        )
 
-    def _check_host(self, kept: list[bytes]) -> None:
-        if len(self._hosts) > 1:
-            raise HeadError(400, "more than one Host header")
-        if not self._hosts:
-            if not self._is_http_1_0:
-                raise HeadError(400, "no Host header")
-            kept.append(b"Host: localhost")
-        elif not _HOST.fullmatch(self._hosts[0]):
-            raise HeadError(400, "the Host header is not HOST or HOST:PORT")
+def _length(lengths: list[bytes] | None, transfers: list[bytes] | None, is_http_1_0: bool) -> int:
+    """Return the length of the body (RFC 9112 6.3, without its mercies)."""
+    if transfers is not None:
+        if lengths is not None:
+            raise HeadError(400, "both Content-Length and Transfer-Encoding")
+        if len(transfers) > 1 or transfers[0].lower() != b"chunked":
+            raise HeadError(400, "the only Transfer-Encoding understood is chunked")
+        if is_http_1_0:
+            raise HeadError(400, "HTTP/1.0 has no Transfer-Encoding")
+        return CHUNKED
+    if lengths is None:
+        return 0
+    if len(lengths) > 1:
+        raise HeadError(400, "more than one Content-Length")
+    if not _LENGTH.fullmatch(lengths[0]):
+        raise HeadError(400, "the Content-Length is not a number of bytes")
+    return int(lengths[0])
 
-    def _length(self) -> int:
-        """Return the length of the body (RFC 9112 6.3, without its mercies)."""
-        lengths, transfers = self._lengths, self._transfers
-        if transfers:
-            if lengths:
-                raise HeadError(400, "both Content-Length and Transfer-Encoding")
-            if transfers != [b"chunked"]:
-                raise HeadError(400, "the only Transfer-Encoding understood is chunked")
-            if self._is_http_1_0:
-                raise HeadError(400, "HTTP/1.0 has no Transfer-Encoding")
-            return CHUNKED
-        if not lengths:
-            return 0
-        if len(lengths) > 1:
-            raise HeadError(400, "more than one Content-Length")
-        if not _LENGTH.fullmatch(lengths[0]):
-            raise HeadError(400, "the Content-Length is not a number of bytes")
-        return int(lengths[0])
 
-    def _is_dropped(self, line: bytes) -> bool:
-        name = line.partition(b":")[0].lower()
-        return name in self._options and name not in _NEVER_DROPPED
+def _check_wishes(upgrades: Sequence[bytes], expects: Sequence[bytes]) -> bool:
+    """Return whether the client waits for a 100; other upgrades than websocket are ignored."""
+    if any(b"websocket" in upgrade.lower() for upgrade in upgrades):
+        raise HeadError(501, "websockets are not supported")
+    if any(expect.lower() != b"100-continue" for expect in expects):
+        raise HeadError(417, "the only expectation that can be met is 100-continue")
+    return bool(expects)
+
+
+def _options(values: Sequence[bytes]) -> list[bytes]:
+    """Return what Connection headers list, in lower case."""
+    return [o.strip(_BLANK) for value in values for o in value.lower().split(b",")]
+
+
+def _is_dropped(line: bytes, options: list[bytes]) -> bool:
+    name = line.partition(b":")[0].lower()
+    return name in options and name not in _NEVER_DROPPED
 
 
 def parse_answer(head: bytes, method: bytes, *, unchunked: bool) -> AnswerHead:
@@ -268,7 +252,7 @@ def parse_answer(head: bytes, method: bytes, *, unchunked: bool) -> AnswerHead:
     is_event_stream = False
     kept = [lines[0]]
     for line in lines[1:-2]:
-        if line[0] in _ANSWER_FIRST_LETTERS:
+        if line[:1] in _ANSWER_FIRST_LETTERS:
             name, _, value = line.partition(b":")
             name = name.lower()
             if name in _ANSWER_HOP_BY_HOP:

@@ -1,7 +1,7 @@
 """A connected socket on the poller: sends what it can at once and the rest later, reads when told.
 
-Raw sockets instead of the event loop's transports, measured: a transport costs a turn of the loop to
-be made, a task to be connected, and another turn for each write.
+Raw sockets instead of the event loop's transports, because that was measured: a transport costs a
+turn of the loop to be made, a task to be connected, and another turn for each write.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class Link:
         self._loop = loop
         self._poller = poller
         self._owner = owner
-        self._sock: socket.socket | None = None  # None: not connected (yet, or any more)
+        self._sock: socket.SocketType | None = None  # None: not connected (yet, or any more)
         self._fd = -1
         self._events = 0  # what the poller waits for
         self._unsent = bytearray()
@@ -59,7 +59,7 @@ class Link:
         """How many bytes the other side has not taken."""
         return len(self._unsent)
 
-    def attach(self, sock: socket.socket, *, watches_departure: bool) -> None:
+    def attach(self, sock: socket.SocketType, *, watches_departure: bool) -> None:
         """Work on the connected, non-blocking *sock*.
 
         *watches_departure*: the other side's end counts even while paused and before what it sent
@@ -123,10 +123,8 @@ class Link:
         """Let the poller wait for what this link waits for."""
         if self._sock is None:
             return
-        if self._is_paused:
-            events = DEPARTED if self._watches_departure else 0
-        else:
-            events = READABLE
+        when_paused = DEPARTED if self._watches_departure else 0
+        events = when_paused if self._is_paused else READABLE
         if self._unsent:
             events |= WRITABLE
         if events == self._events:
@@ -149,7 +147,7 @@ class Link:
                     self._read()
                 elif self._watches_departure:
                     self._end("it closed the connection")
-        except Exception:
+        except Exception:  # noqa: BLE001
             # The boundary of a request: no other may suffer from a mistake in this one.
             _LOG.exception("a request failed")
             self._end("internal error")

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from llamasup.front.chunks import ChunkError
 from llamasup.front.exchange import Exchange, RequestLog
 from llamasup.front.gate import Gate
-from llamasup.front.heads import HeadError, RequestHead, find_head, parse_request
+from llamasup.front.heads import HeadError, RequestHead, read_request
 from llamasup.front.limits import Limits
-from llamasup.front.openai import error_answer
 from llamasup.front.link import Link
+from llamasup.front.openai import error_answer
 from llamasup.front.poller import Poller
 from llamasup.front.upstream import Dialer
 
@@ -172,18 +172,19 @@ class ClientConnection:
         self._is_advancing = True
         try:
             while self._exchange is None and self._buf and not self._is_closing:
-                end = find_head(self._buf)
-                if end < 0:
+                found = read_request(self._buf, self._peer)
+                if found is None:
                     self._expect_head()
                     return
-                head = parse_request(self._buf[:end], self._peer)
+                head, end = found
                 rest, self._buf = self._buf[end:], b""
                 self._begin(head, rest)
         except HeadError as exc:
             self._answer_and_close(exc.status, str(exc))
         finally:
             self._is_advancing = False
-        self.update_reading()
+        if not self._is_reading:
+            self.update_reading()
 
     def _expect_head(self) -> None:
         """The first piece of a head has come: the rest has a fixed time, however it trickles."""

@@ -16,6 +16,8 @@ HIGH_WATER = 256 * 1024
 """Bytes of a request unsent from which on the client is read no further."""
 
 _REDIAL_DELAY = 0.002  # seconds
+# Plain numbers and the plain socket type: the usual ones cost more than the connection.
+_UNIX = int(socket.AF_UNIX)
 _NON_BLOCKING_STREAM = socket.SOCK_STREAM | socket.SOCK_NONBLOCK
 
 
@@ -37,7 +39,7 @@ class Upstream(Link):
     def try_connect(self, first: bytes | bytearray) -> bool:
         """Connect and send *first*; return False if the child's backlog is full."""
         try:
-            sock = socket.socket(socket.AF_UNIX, _NON_BLOCKING_STREAM)
+            sock = socket.SocketType(_UNIX, _NON_BLOCKING_STREAM)
         except OSError as exc:
             self.fail(f"cannot open a socket: {exc.strerror}")
             return True
