@@ -234,9 +234,11 @@ class Daemon:
         finally:
             connection.close()
 
-    def chat(self, name: str, text: str = "hello", **more: Any) -> tuple[int, Any]:
+    def chat(
+        self, name: str, text: str = "hello", timeout: float = LIMIT, **more: Any
+    ) -> tuple[int, Any]:
         body = {"messages": [{"role": "user", "content": text}], "max_tokens": 4, **more}
-        return self.post(name, "/v1/chat/completions", body)
+        return self.post(name, "/v1/chat/completions", body, timeout)
 
     # --- the kernel's view ---
 
