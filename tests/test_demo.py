@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.harness import wait_for
+from tests.fakes.servers import real_server_path
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 KEEPER = SCRIPTS / "demo_keeper.py"
@@ -147,7 +148,7 @@ def test_the_demo_checks_itself_with_the_fake_server_and_says_so(folder):
 @pytest.mark.e2e
 @pytest.mark.real
 def test_the_demo_checks_itself_with_the_real_server(folder):
-    done = demo(folder, "--check", server=os.environ["LLAMASUP_LLAMA_SERVER"])
+    done = demo(folder, "--check", server=real_server_path())
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "FAKE" not in done.stdout
