@@ -79,7 +79,7 @@ def _copy_up(fd: int) -> int:
 
 
 def pipe() -> tuple[int, int]:
-    """Return the reading end, non-blocking, and the writing end of a new pipe, fit for `Process`."""
+    """Return the reading end, non-blocking, and the writing end of a pipe, fit for `Process`."""
     try:
         low = os.pipe()
     except OSError as exc:
