@@ -4,7 +4,8 @@ Commands (several in one object are done in this order):
 ``{"set": {"itl": "gate"}}``, ``{"clear": ["itl"]}``, ``{"open": "load"}``, ``{"close": "load"}``,
 ``{"step": {"itl": 3}}``, ``{"wait": {"phase": "loading", "in_flight": 2, "waiting": {"load": 1}}}``
 (answers when the state contains all that), ``{"exit": 3}``, ``{"signal": "SEGV"}``. Every answer is
-the state: pid, start, phase, in_flight, deferred, inferences, seen, waiting, faults.
+the state: pid, start, phase, in_flight, left (of these: by their client), deferred, inferences,
+connections, seen, waiting, faults.
 """
 
 import asyncio

@@ -157,6 +157,11 @@ class Connection(asyncio.Protocol):
 
     # --- answers ---
 
+    @property
+    def is_forsaken(self) -> bool:
+        """Return whether a request is worked on that nobody waits for."""
+        return self.current is not None and self.current.gone.is_set()
+
     def answer(self, status: int, body: object, kind: str = "application/json; charset=utf-8",
                extra: str = "") -> None:  # fmt: skip
         """Write a whole answer."""

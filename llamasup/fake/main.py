@@ -93,6 +93,7 @@ class Server:
             "deferred": self._engine.deferred,
             "inferences": self._engine.inferences,
             "connections": len(self._connections),
+            "left": sum(each.is_forsaken for each in self._connections),
             "seen": self._engine.seen,
             "waiting": dict(self._faults.gates.waiting),
             "faults": dict(self._faults.words),
