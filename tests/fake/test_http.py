@@ -14,7 +14,7 @@ def test_garbage_and_huge_answers_on_demand(fake):
     assert len(server.ask("/health").body) == 2 << 20
 
 
-def test_requests_in_one_piece_are_answered_in_order(fake):
+def test_requests_sent_ahead_are_answered_in_order(fake):
     server = fake()
     server.wait_until(200)
 
