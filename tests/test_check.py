@@ -175,10 +175,19 @@ async def test_a_syntax_error_hides_what_only_seems_to_be_missing(write):
 
 async def test_a_wrong_binary_is_not_missing_as_well(write):
     path = write('[defaults]\nbinary = "llama-server"\n' + instance("a", 2000))
+    run = FakeBinaries({"/": ToolResult(None, "", "", error="cannot start /: permission denied")})
 
-    assert await lines_of(path) == [
+    assert await lines_of(path, run) == [
         'main.toml: defaults.binary: "llama-server" is not an absolute path: '
         'write it from the root, like "/…"'
+    ]
+
+
+async def test_a_wrong_backend_is_not_missing_as_well(write):
+    path = write('[defaults]\nbackend = 5\n[backends.x]\nbinary = "/b"\n' + instance("a", 2000))
+
+    assert await lines_of(path) == [
+        'main.toml: defaults.backend: must be text: write backend = "5"'
     ]
 
 
@@ -187,6 +196,21 @@ async def test_a_wrong_instance_is_not_missing_as_well(write):
 
     assert await lines_of(path) == [
         'main.toml: instances.a.model: is missing: write model = "/mnt/models/model.gguf"'
+    ]
+
+
+async def test_an_instance_that_is_no_table_is_not_missing_as_well(write):
+    path = write(DEFAULTS + "[instances]\na = 5\n")
+
+    assert await lines_of(path) == ["main.toml: instances.a: must be a table: write [instances.a]"]
+
+
+async def test_one_value_is_complained_of_once(write):
+    path = write(DEFAULTS + instance("a", 2000, 'args = { ctx-size = "${SIZE}" }'))
+
+    assert await lines_of(path) == [
+        "main.toml: instances.a.args.ctx-size: ${…} is replaced in api_key_file and token_file "
+        "only: write the value itself"
     ]
 
 

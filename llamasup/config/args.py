@@ -189,7 +189,7 @@ def _no_number(name: str, value: object, option: Option) -> str | None:
     if number is None:
         words = "".join(f' or "{word}"' for word in sorted(option.words))
         like = _suggestion(value, option)
-        return f"{json.dumps(value)} is not a number: write {name} = {like}{words}"
+        return f"{json.dumps(value, default=str)} is not a number: write {name} = {like}{words}"
     if option.is_whole and number != int(number):
         return f"must be a whole number: write {name} = {int(number)}"
     if name == "ctx-size" and number != 0 and number < _SMALLEST_CONTEXT:

@@ -152,6 +152,11 @@ def test_the_order_in_the_file_changes_nothing(instance):
             "gpu-layers",
             '"most" is not a number: write gpu-layers = 1 or "all" or "auto"',
         ),
+        (
+            "threads = { on = 2026-01-01 }",
+            "threads",
+            '{"on": "2026-01-01"} is not a number: write threads = -1',
+        ),
         ("temp = nan", "temp", "is not a finite number: write one"),
         (
             "control-vector-layer-range = 3",

@@ -61,12 +61,15 @@ def test_tables_of_several_files_are_merged(main):
 
 def test_files_are_read_in_the_order_of_their_names(main):
     main.write_text("")
-    for name in ("20.toml", "10.toml"):
+    for name in ("20.toml", "10.toml", "40.toml", "30.toml", "50.toml"):
         (main.parent / "conf.d" / name).write_text("")
 
     names = [os.path.basename(file) for file in read(str(main)).files]
 
-    assert names == ["llamasup.toml", "10.toml", "20.toml"]
+    assert names == [
+        "llamasup.toml",
+        *(f"{n}0.toml" for n in range(1, 6)),
+    ]
 
 
 def test_the_same_key_in_two_files_names_both(main):

@@ -1,6 +1,6 @@
 """From the file's text to the daemon's values: who wins, what is merged."""
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from llamasup.config.file import substitute
@@ -288,6 +288,8 @@ TREES = st.fixed_dictionaries(
 )
 
 
+# No deadline: the machine may be busy.
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, st.booleans())
 def test_no_file_whatever_makes_the_check_itself_fail(tree, with_help):
     """Everything that TOML can say ends in findings or in settings, never in an exception."""

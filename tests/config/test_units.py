@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llamasup.config.units import (
@@ -43,6 +43,7 @@ def test_more_than_a_year_is_refused():
         parse_duration("366d")
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=365 * 86400 * 1000))
 def test_a_written_duration_is_read_back(milliseconds):
     text = format_duration(milliseconds / 1000)
@@ -71,6 +72,7 @@ def test_what_is_no_size_is_refused(text):
         parse_size(text)
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=2**60))
 def test_a_written_size_is_read_back(size):
     assert parse_size(format_size(size)) == size
