@@ -1,1 +1,1 @@
-"""The configuration: models of the file, resolving them to specs and policies, and checking them."""
+"""The configuration: the models of the file, what they resolve to, and the checks."""

@@ -1,6 +1,6 @@
 """What the rest of the daemon knows of the configuration: frozen values, no file, no pydantic.
 
-``Spec`` is what to launch (a change costs a relaunch), ``Policy`` how to watch it (a change is live).
+``Spec`` is what to launch: a change costs a relaunch. ``Policy`` is how to watch it: always live.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Spec:
 
     *argv* is the whole command line, binary first, less the socket that the launcher adds at each
     spawn. *env* holds only what the config asks for; the launcher adds the clean base.
-    *slot_context* is the context per slot, in tokens, that the child must report; None = the model's own.
+    *slot_context* is the context per slot, in tokens, that the child must report; None = any.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A TCP address to listen on. *host* is a literal IP address, so that nothing is ever resolved."""
+    """A TCP address to listen on. *host* is a literal IP address: nothing is ever resolved."""
 
     host: str
     port: int

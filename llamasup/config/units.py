@@ -1,4 +1,4 @@
-"""Durations and sizes as the file writes them ("1h30m", "12GiB"). Pure."""
+"""Durations as the file writes them ("1h30m"). Pure."""
 
 import re
 from decimal import Decimal
@@ -16,13 +16,7 @@ _SECONDS = {
     "s": Decimal(1),
     "ms": Decimal("0.001"),
 }
-_BYTES = {"B": 1} | {
-    prefix + unit: base**power
-    for unit, base in (("iB", 1024), ("B", 1000))
-    for power, prefix in enumerate("KMGT", start=1)
-}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[dhms])")
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 
 
 def parse_duration(text: str) -> float:
@@ -48,19 +42,3 @@ def format_duration(seconds: float) -> str:
         count, left = divmod(left, int(size * 1000))
         text += f"{count}{unit}" if count else ""
     return text or "0s"
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of *text*, such as "12GiB" (1024³) or "500MB" (1000²); raise ValueError."""
-    match = _SIZE.fullmatch(text)
-    if match is None or match[2] not in _BYTES:
-        raise ValueError(f'"{text}" is not a size: write it like "12GiB", "500MB" or "4096B"')
-    return int(Decimal(match[1]) * _BYTES[match[2]])
-
-
-def format_size(size: int) -> str:
-    """Return *size* bytes in the largest binary unit that divides it."""
-    for unit in ("TiB", "GiB", "MiB", "KiB"):
-        if size and size % _BYTES[unit] == 0:
-            return f"{size // _BYTES[unit]}{unit}"
-    return f"{size}B"
