@@ -78,7 +78,7 @@ class Answer:
         if self._part is _Part.UNCHUNKED:
             return b"\n\n" + error_event(message)
         event = error_event(message)
-        if not self._last.endswith(b"\n\n\r\n"):
+        if self._last and not self._last.endswith(b"\n\n\r\n"):
             event = b"\n\n" + event  # the last event was cut short: it must not swallow ours
         return b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
 
