@@ -110,18 +110,19 @@ def _moves(inst: Instance, world: World) -> Iterator[tuple[Event, Now]]:
     if inst.wakes_at is not None:
         yield Due(), at(inst.wakes_at)
         yield Due(), at(inst.wakes_at + LONG)
-    for news in _news(inst.gen) if inst.gen > 0 else ():
+    for news in all_news(inst.gen) if inst.gen > 0 else ():
         # A generation that has ended may be spoken of late, but it cannot end again.
         if not isinstance(news, Exited):
             yield news, at(0.0)
         elif world.alive:
             yield news, at(0.0)
             yield news, at(LONG)  # after a stable run
-    for news in _news(inst.gen - 1):
+    for news in all_news(inst.gen - 1):
         yield news, at(0.0)
 
 
-def _news(gen: int) -> tuple[News, ...]:
+def all_news(gen: int) -> tuple[News, ...]:
+    """Return all that a generation may report, ends last."""
     return (
         Listening(gen),
         Progressed(gen),
@@ -144,9 +145,9 @@ def _world_after(world: World, move: Move) -> World:
             case Spawn():
                 world = World(alive=True)
             case Terminate():
-                world = replace(world, terms=world.terms + 1)
+                world = replace(world, terms=min(world.terms + 1, 3))
             case Kill():
-                world = replace(world, kills=world.kills + 1)
+                world = replace(world, kills=min(world.kills + 1, 2))
             case Note():
                 pass
     return world
@@ -167,6 +168,7 @@ def _fold(inst: Instance, now: Now) -> Instance:
         ready_at=None if inst.ready_at is None else (-LONG if stable else 0.0),
         crashes=tuple(-1.0 for _ in crashes),
         attempts=min(inst.attempts, 2),
+        terms=min(inst.terms, 3),
         fault=None if inst.fault is None else "fault",
         launched_at=0.0,
         phase_wall=0.0,

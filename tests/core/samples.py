@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from llamasup.clock import Now
 from llamasup.config.spec import Address, InstanceConf, Kind, Policy, RestartPolicy, Spec
-from llamasup.core.model import Cause, Exit, Instance, Phase, Up
+from llamasup.core.model import Cause, Exit, Instance, Note, Phase, Up
 
 RESTART = RestartPolicy(delay=1.0, max_delay=20.0, burst=3, window=100.0, stable=60.0)
 
@@ -47,3 +47,11 @@ def instance(phase: Phase, **changes: object) -> Instance:
     inst = Instance("chat", POLICY, A, phase, gen=3, running=A, launched_at=50.0)
     inst = replace(inst, phase_wall=at(90.0).wall, reason="before")
     return replace(inst, **changes)  # type: ignore[arg-type]  # the tests name the fields
+
+
+def phase_note(phase: Phase, reason: str, level: str = "info") -> Note:
+    return Note("chat", "phase", f"{phase}: {reason}" if reason else phase, level)
+
+
+def exit_note(detail: str, level: str = "warning") -> Note:
+    return Note("chat", "exit", f"generation 3 ended: {detail}", level)

@@ -1,16 +1,11 @@
-"""Random lives of a whole fleet, against a model of the outside world and an oracle of its own.
+"""Random lives of a whole fleet; after every fact it is compared with the oracle of `oracle`."""
 
-`World` knows the processes, `Wishes` who should run. Neither calls the code under test; what the
-fleet says and does is compared with them after every fact.
-"""
-
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from llamasup.config.spec import InstanceConf
 from llamasup.core.fleet import handle, is_over, next_deadline
 from llamasup.core.model import (
     Command,
@@ -40,97 +35,13 @@ from llamasup.core.model import (
 )
 from llamasup.core.operations import Operation, Outcome, follow, overtaken
 from llamasup.core.routes import Refuse, Serve, admissions
-from tests.core.samples import CRASH, MISCONFIGURED, POLICY, RESTART, at, conf
+from tests.core.enumeration import all_news
+from tests.core.oracle import Backoff, Process, Want, Wishes
+from tests.core.samples import CRASH, MISCONFIGURED, POLICY, at, conf
 
 NAMES = ("chat", "embed", "rank")
 names = st.sampled_from(NAMES)
 hastes = st.sampled_from(Haste)
-
-Want = tuple[str, int]
-"""A model and the number of restarts asked for: what makes one process differ from the next."""
-
-
-@dataclass
-class Process:
-    """One process of the world."""
-
-    gen: int
-    want: Want
-    born: float
-    ignores: int  # SIGTERMs that it does not mind
-    unkillable: bool
-    stage: int = 0  # spawned, listening, loaded, warmed
-    responsive: bool = True
-    terms: int = 0
-    kills: int = 0
-    killed_at: float | None = None
-    faulted: bool = False  # taken down although it was wanted
-    unfit: bool = False
-    warmed_at: float | None = None
-
-    @property
-    def signalled(self) -> bool:
-        return self.terms + self.kills > 0
-
-    @property
-    def serves(self) -> bool:
-        return self.stage == 3 and self.responsive and not self.signalled
-
-    @property
-    def must_end(self) -> bool:
-        return not self.unkillable if self.kills else self.terms > self.ignores
-
-    @property
-    def can_end(self) -> bool:
-        return not (self.kills and self.unkillable)
-
-
-@dataclass
-class Wishes:
-    """The oracle: who should run, and how a process that should not is to be left."""
-
-    confs: dict[str, InstanceConf] = field(default_factory=dict)
-    overrides: dict[str, bool] = field(default_factory=dict)
-    serials: dict[str, int] = field(default_factory=dict)
-    hastes: dict[str, Haste] = field(default_factory=dict)
-    shutdown: Haste | None = None
-
-    def want(self, name: str) -> Want | None:
-        if self.shutdown is not None or name not in self.confs:
-            return None
-        conf = self.confs[name]
-        if not self.overrides.get(name, conf.policy.autostart):
-            return None
-        return conf.spec.model, self.serials.get(name, 0)
-
-    def may_kill_at_once(self, name: str) -> bool:
-        return Haste.KILL in (self.shutdown, self.hastes.get(name))
-
-    def may_skip_the_drain(self, name: str) -> bool:
-        return bool(self.shutdown) or bool(self.hastes.get(name))
-
-
-@dataclass
-class Backoff:
-    """The oracle of restarts of one instance."""
-
-    streak: int = 1
-    ends: list[float] = field(default_factory=list)
-    pending: tuple[float, float] | None = None  # the next try: not before, at the latest
-    at_once: bool = False  # the end just now was one after a stable run
-
-    def crash(self, now: float, warmed_at: float | None) -> None:
-        stable = warmed_at is not None and now - warmed_at >= RESTART.stable
-        streak = 0 if stable else self.streak
-        self.streak = streak + 1
-        self.ends = [end for end in self.ends if now - end < RESTART.window] + [now]
-        if len(self.ends) > RESTART.burst:
-            self.pending = (now + RESTART.max_delay, now + RESTART.max_delay)
-        elif streak == 0:
-            self.at_once = True
-        else:
-            full = min(RESTART.max_delay, RESTART.delay * 2 ** (streak - 1))
-            self.pending = (now + full / 2, now + full)
 
 
 class FleetMachine(RuleBasedStateMachine):
@@ -153,14 +64,9 @@ class FleetMachine(RuleBasedStateMachine):
     def feed(self, fact: Fact) -> list[Spawn | Terminate | Kill]:
         self.fleet, effects = handle(self.fleet, fact, at(self.now))
         signals = [effect for effect in effects if not isinstance(effect, Note)]
+        act = {Spawn: self.spawned, Terminate: self.terminated, Kill: self.killed}
         for effect in signals:
-            match effect:
-                case Spawn():
-                    self.spawned(effect)
-                case Terminate():
-                    self.terminated(effect)
-                case Kill():
-                    self.killed(effect)
+            act[type(effect)](effect)
         for backoff in self.backoffs.values():
             assert not backoff.at_once, "no launch at once after a stable run"
         self.check()
@@ -281,8 +187,7 @@ class FleetMachine(RuleBasedStateMachine):
         self.wishes.confs = {conf.name: conf for conf in confs}
         self.wishes.hastes = {}
         for name in former.keys() - models.keys() - self.living.keys():
-            self.wishes.overrides.pop(name, None)
-            self.wishes.serials.pop(name, None)
+            self.wishes.forget(name)
         self.wishes_changed(before)
         signals = self.feed(ConfigLoaded(tuple(confs)))
 
@@ -301,10 +206,7 @@ class FleetMachine(RuleBasedStateMachine):
             assert self.fleet == before
             return
         wants = self.wants()
-        self.wishes.overrides[name] = verb is not Verb.STOP
-        self.wishes.hastes[name] = haste
-        if verb is Verb.RESTART:
-            self.wishes.serials[name] = self.wishes.serials.get(name, 0) + 1
+        self.wishes.command(name, verb, haste)
         if verb is Verb.START and name not in self.living:
             self.give_another_chance(name)
         self.wishes_changed(wants)
@@ -354,7 +256,6 @@ class FleetMachine(RuleBasedStateMachine):
                 return
             process.stage += 1
             if process.stage == 3 and not process.signalled:
-                # It counts as warmed only where it is still wanted; else nobody looks any more.
                 process.warmed_at = self.now
             news = (Listening, Loaded, Warmed)[process.stage - 1]
             self.news(name, news(process.gen))
@@ -397,43 +298,38 @@ class FleetMachine(RuleBasedStateMachine):
         # Its own fault counts only while the same is still wanted; else the next wish decides.
         own_fault = process.faulted or not process.signalled
         if process.want == self.wishes.want(name) and own_fault:
+            self.backoffs[name].crash(self.now, process.warmed_at)
             if process.unfit or (hopeless and not process.signalled):
                 self.barred[name] = process.want
-                self.crash_counts(name, process)
                 self.backoffs[name].pending, self.backoffs[name].at_once = None, False
-            else:
-                self.crash_counts(name, process)
         self.news(name, Exited(process.gen, MISCONFIGURED if hopeless else CRASH))
         if name not in self.wishes.confs:
-            self.wishes.overrides.pop(name, None)
-            self.wishes.serials.pop(name, None)
+            self.wishes.forget(name)
             assert name not in self.fleet.instances
 
-    def crash_counts(self, name: str, process: Process) -> None:
-        self.backoffs[name].crash(self.now, process.warmed_at)
+    @rule(name=names, times=st.integers(2, 6))
+    def crash_again_and_again(self, name, times):
+        for _ in range(times):
+            process = self.living.get(name)
+            if process is None or process.signalled or self.wishes.want(name) != process.want:
+                return
+            self.ended(name, hopeless=False)
+            pending = self.backoffs[name].pending
+            if pending is not None:
+                self.pass_time(max(0.0, pending[1] - self.now))
 
-    @rule(name=names, age=st.integers(1, 3), kind=st.integers(0, 8))
+    @rule(name=names, age=st.integers(1, 3), kind=st.integers(0, 9))
     def talk_of_the_past(self, name, age, kind):
         """News of a generation that has ended comes late, or twice."""
         gen = self.highest.get(name, 0) + (name not in self.living) - age
         if gen < 1 or self.now >= (next_deadline(self.fleet) or self.now + 1):
             return
         current = name in self.fleet.instances and self.fleet.instances[name].gen == gen
-        late: list[News] = [
-            Listening(gen),
-            Progressed(gen),
-            Loaded(gen),
-            Unfit(gen, "late"),
-            Warmed(gen),
-            ProbePassed(gen),
-            ProbeFailed(gen, "late"),
-            Drained(gen),
-            # The last generation ends once; only older ends are told again here.
-            Progressed(gen) if current else Exited(gen, CRASH),
-        ]
+        # The last generation ends once; only older ends are told again here.
+        late = [news for news in all_news(gen) if not (current and isinstance(news, Exited))]
         before = self.fleet
 
-        self.news(name, late[kind])
+        self.news(name, late[kind % len(late)])
 
         assert self.fleet == before
 
