@@ -3,7 +3,7 @@
 
 def seconds(value: float) -> str:
     """Write a duration as the configuration file does: ``1.2s``, ``45s``, ``1m30s``, ``2h``."""
-    if value < 10:
+    if value < 9.95:
         return f"{value:.1f}s" if value % 1 else f"{value:.0f}s"
     whole = round(value)
     hours, rest = divmod(whole, 3600)
