@@ -78,10 +78,7 @@ class LogBook:
         self._news = asyncio.Event()
 
     def _keep(self, first: int, at: float, gen: int, lines: Sequence[bytes]) -> None:
-        skipped = max(0, len(lines) - self._max_lines)
-        if skipped:  # they would push each other out
-            self._ring.clear()
-            self._ring_bytes = 0
+        skipped = max(0, len(lines) - self._max_lines)  # they would push each other out
         for seq, line in enumerate(lines[skipped:], first + skipped):
             self._ring.append((seq, at, gen, line))
             self._ring_bytes += len(line)

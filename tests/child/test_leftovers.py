@@ -207,3 +207,15 @@ def test_the_lock_of_the_daemon_makes_the_folder(tmp_path):
 
     first.release()
     DaemonLock(str(tmp_path / "run/llamasup")).acquire()
+
+
+async def test_a_record_of_an_earlier_process_with_this_pid_is_not_believed(holder, tmp_path):
+    path = lock_path(str(tmp_path), "chat")
+    process = holder(path)
+    with open(path, "w") as file:
+        facts = {"pid": process.pid, "starttime": 1, "boot_id": lock.boot_id(), "gen": 12}
+        json.dump(facts, file)
+
+    left = await clear_leftovers(str(tmp_path), PATIENCE)
+
+    assert left == [Leftover("chat", process.pid, "sleep", None, gone=True)]

@@ -1,3 +1,4 @@
+import contextlib
 import os
 import subprocess
 import sys
@@ -64,33 +65,35 @@ def test_who_is_gone_has_no_start_time():
     assert lock.command_name(1 << 22) == "?"
 
 
-def ready(process: subprocess.Popen) -> None:
-    assert process.stdout.readline() == b"ready\n"
+@contextlib.contextmanager
+def started(*command: str):
+    """Run *command* until the context ends; it has said that it is ready."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as process:
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            yield
+        finally:
+            process.kill()
 
 
 def test_another_kind_of_lock_makes_no_holder(path):
     watch = lock.open_lock(path)
-    script = (
-        "import fcntl, sys, time; file = open(sys.argv[1], 'r+'); fcntl.lockf(file, fcntl.LOCK_EX); "
-        "print('ready', flush=True); time.sleep(1000)"
-    )
-    command = [sys.executable, "-c", script, path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-        ready(process)
-
+    script = """if True:
+        import fcntl, sys, time
+        file = open(sys.argv[1], "r+")
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        print("ready", flush=True)
+        time.sleep(1000)
+    """
+    with started(sys.executable, "-c", script, path):
         assert lock.holders(watch) == []
-        process.kill()
     os.close(watch)
 
 
 def test_a_file_of_the_same_name_in_another_mount_namespace_is_another_file(tmp_path, path):
     watch = lock.open_lock(path)
     script = f"mount -t tmpfs none {tmp_path} && exec 9>{path} && flock 9 && echo ready && read _"
-    command = ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as process:
-        ready(process)
-
+    with started("unshare", "-m", "--propagation", "private", "sh", "-c", script):
         assert lock.holders(watch) == []
-        process.kill()
     os.close(watch)

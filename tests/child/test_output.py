@@ -56,6 +56,15 @@ def test_a_line_of_any_length_is_cut_into_bounded_parts(length, step):
     assert all(part.decode() for part in parts)  # no character is torn
 
 
+def test_what_never_ends_is_not_kept_back():
+    cutter = LineCutter()
+
+    parts = [line for _ in range(100) for line in cutter.feed(b"x" * 1000)]
+
+    assert parts == [b"x" * LONGEST_LINE + CONTINUED] * (100_000 // LONGEST_LINE)
+    assert cutter.finish() == [b"x" * (100_000 % LONGEST_LINE)]
+
+
 def test_what_is_shown_suits_a_terminal():
     log = book()
 
