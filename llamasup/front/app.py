@@ -171,4 +171,5 @@ def _within_files(limits: Limits) -> Limits:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return limits
-    return replace(limits, connections=max(16, min(limits.connections, (soft - _SPARE_FILES) // 2)))
+    enough = max(16, (soft - _SPARE_FILES) // 2)
+    return replace(limits, connections=min(limits.connections, enough))

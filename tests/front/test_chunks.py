@@ -73,13 +73,36 @@ def test_any_split_finds_the_same_end(
 
 
 BAD = [
-    b"\r\n", b" 5\r\nhello\r\n", b"5 \r\nhello\r\n", b"+5\r\nhello\r\n", b"-5\r\n", b"0x5\r\nhello\r\n",
-    b"5_0\r\n", b"g\r\n", b";a\r\n", b"5 ;a\r\nhello\r\n", b"5\nhello\r\n", b"5\r\nhello\n", b"5\r\nhelloX\r\n",
-    b"5\r\nhello!!", b"5\r\nhello\rX", b"5\r\rhello\r\n", b"5;a\rb\r\nhello\r\n", b"5;a\x00\r\nhello\r\n",
-    b"ffffffffffffffffff\r\n", b"5;" + b"a" * 300 + b"\r\nhello\r\n", b"5;" + b"a" * 300, b"0\r\n A: b\r\n\r\n",
-    b"0\r\nA : b\r\n\r\n", b"0\r\nno colon\r\n\r\n", b"0\r\nA: b\n\r\n", b"0\r\n" + b"A: b\r\n" * 3000,
-    b"0\r\nA: " + b"b" * 9000, b"0\r\nTransfer\x00: b\r\n\r\n", b"\xd9\xa5\r\nhello\r\n",
-]  # fmt: skip
+    b"\r\n",
+    b" 5\r\nhello\r\n",
+    b"5 \r\nhello\r\n",
+    b"+5\r\nhello\r\n",
+    b"-5\r\n",
+    b"0x5\r\nhello\r\n",
+    b"5_0\r\n",
+    b"g\r\n",
+    b";a\r\n",
+    b"5 ;a\r\nhello\r\n",
+    b"5\nhello\r\n",
+    b"5\r\nhello\n",
+    b"5\r\nhelloX\r\n",
+    b"5\r\nhello!!",
+    b"5\r\nhello\rX",
+    b"5\r\rhello\r\n",
+    b"5;a\rb\r\nhello\r\n",
+    b"5;a\x00\r\nhello\r\n",
+    b"ffffffffffffffffff\r\n",
+    b"5;" + b"a" * 300 + b"\r\nhello\r\n",
+    b"5;" + b"a" * 300,
+    b"0\r\n A: b\r\n\r\n",
+    b"0\r\nA : b\r\n\r\n",
+    b"0\r\nno colon\r\n\r\n",
+    b"0\r\nA: b\n\r\n",
+    b"0\r\n" + b"A: b\r\n" * 3000,
+    b"0\r\nA: " + b"b" * 9000,
+    b"0\r\nTransfer\x00: b\r\n\r\n",
+    b"\xd9\xa5\r\nhello\r\n",
+]
 
 
 @pytest.mark.parametrize("bad", BAD)

@@ -315,8 +315,12 @@ async def test_a_stream_whose_child_dies_ends_with_an_error_event(world: World):
 
 @pytest.mark.parametrize(
     "begun",
-    [SSE + b"9\r\ndata", OK[:-1], b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"],
-)  # fmt: skip
+    [
+        SSE + b"9\r\ndata",
+        OK[:-1],
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n",
+    ],
+)
 async def test_other_answers_that_are_cut_show_it(world: World, begun: bytes):
     child = await world.child()
     world.publish(Serve(1))
