@@ -122,7 +122,7 @@ async def test_a_binary_that_cannot_be_executed_fails_without_retry() -> None:
         await asyncio.sleep(10_000)
 
         assert world.phase("chat") is Phase.FAILED
-        assert world.gate.table["chat"].route == Refuse("chat cannot run: no such file")
+        assert world.gate.table["chat"].route == Refuse("failed: no such file")
         assert len(world.launcher.launched["chat"]) == 2
 
 
@@ -154,7 +154,7 @@ async def test_a_stop_drains_before_it_terminates() -> None:
 
         assert ended.outcome is Outcome.DONE
         assert world.launcher.last("chat").signals == ["TERM"]
-        assert world.gate.table["chat"].route == Refuse("chat: stopped by the operator")
+        assert world.gate.table["chat"].route == Refuse("stopped by the operator")
 
 
 async def test_a_drain_ends_at_its_timeout() -> None:

@@ -44,11 +44,11 @@ class Admission:
 
 
 _HELD_WHILE_COMING_UP = {
-    Phase.STARTING: "is starting",
-    Phase.LOADING: "is loading its model",
-    Phase.WARMING: "is warming up",
-    Phase.UNREADY: "does not answer",
-    Phase.BACKOFF: "waits for its next start",
+    Phase.STARTING: "starting",
+    Phase.LOADING: "loading its model",
+    Phase.WARMING: "warming up",
+    Phase.UNREADY: "its health probe fails",
+    Phase.BACKOFF: "waiting for its next start",
 }
 
 
@@ -65,9 +65,9 @@ def _route(inst: Instance) -> Route:
     if inst.phase is Phase.READY:
         return Serve(inst.gen)
     if isinstance(inst.goal, Down):
-        return Refuse(f"{inst.name}: {inst.goal.reason}")
+        return Refuse(inst.goal.reason)
     if inst.phase is Phase.FAILED:
-        return Refuse(f"{inst.name} cannot run: {inst.reason}")
+        return Refuse(f"failed: {inst.reason}")
     if inst.phase is Phase.STUCK:
-        return Refuse(f"{inst.name}: {inst.reason}", STUCK_RETRY_AFTER)
-    return Hold(f"{inst.name} {_HELD_WHILE_COMING_UP.get(inst.phase, 'is being restarted')}")
+        return Refuse(inst.reason, STUCK_RETRY_AFTER)
+    return Hold(_HELD_WHILE_COMING_UP.get(inst.phase, "being restarted"))

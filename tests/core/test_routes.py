@@ -7,23 +7,23 @@ from llamasup.core.routes import Admission, Hold, Refuse, Serve, admissions
 from tests.core.samples import A, B, instance
 
 DOWN = Down("stopped by the operator")
-REFUSED = Refuse("chat: stopped by the operator")
+REFUSED = Refuse("stopped by the operator")
 
 
 @pytest.mark.parametrize(
     ("phase", "goal", "route"),
     [
-        (Phase.STARTING, A, Hold("chat is starting")),
-        (Phase.LOADING, A, Hold("chat is loading its model")),
-        (Phase.WARMING, A, Hold("chat is warming up")),
+        (Phase.STARTING, A, Hold("starting")),
+        (Phase.LOADING, A, Hold("loading its model")),
+        (Phase.WARMING, A, Hold("warming up")),
         (Phase.READY, A, Serve(3)),
-        (Phase.UNREADY, A, Hold("chat does not answer")),
-        (Phase.DRAINING, B, Hold("chat is being restarted")),
-        (Phase.STOPPING, B, Hold("chat is being restarted")),
-        (Phase.KILLING, B, Hold("chat is being restarted")),
-        (Phase.STUCK, B, Refuse("chat: before", 60)),
-        (Phase.BACKOFF, A, Hold("chat waits for its next start")),
-        (Phase.FAILED, A, Refuse("chat cannot run: before")),
+        (Phase.UNREADY, A, Hold("its health probe fails")),
+        (Phase.DRAINING, B, Hold("being restarted")),
+        (Phase.STOPPING, B, Hold("being restarted")),
+        (Phase.KILLING, B, Hold("being restarted")),
+        (Phase.STUCK, B, Refuse("before", 60)),
+        (Phase.BACKOFF, A, Hold("waiting for its next start")),
+        (Phase.FAILED, A, Refuse("failed: before")),
         *((phase, DOWN, REFUSED) for phase in Phase if phase is not Phase.READY),
     ],
 )
