@@ -34,13 +34,13 @@ class Answer:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=DEADLINE)
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(DEADLINE)
+        self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
@@ -56,8 +56,16 @@ class Server:
     def log(self) -> str:
         return (self._folder / "stderr").read_text(errors="replace")
 
-    def ask(self, path: str, body: object = None, *, method: str | None = None, **headers: str):
-        connection = _UnixConnection(self.socket_path)
+    def ask(
+        self,
+        path: str,
+        body: object = None,
+        *,
+        method: str | None = None,
+        timeout: float = DEADLINE,
+        **headers: str,
+    ) -> Answer:
+        connection = _UnixConnection(self.socket_path, timeout)
         payload = body if isinstance(body, bytes) else None if body is None else json.dumps(body)
         verb = method or ("GET" if body is None else "POST")
         with contextlib.closing(connection):
@@ -89,12 +97,35 @@ class Server:
         """Wait until /health answers *status*."""
         self.wait_for(lambda: self._status() == status, f"/health {status}")
 
-    def wait_until_refused(self) -> None:
-        self.wait_for(lambda: self._status() is None, "a closed listener")
+    def is_closed_within(self, seconds: float) -> bool:
+        """Return whether the listener goes away within so many seconds."""
+        give_up = time.monotonic() + seconds
+        while self._status() is not None:
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def wait_until_taken(self, number: signal.Signals) -> None:
+        """Wait until the signal is not pending any more: a second one would be merged with it."""
+        status = Path(f"/proc/{self.process.pid}/status")
+
+        def pending() -> bool:
+            lines = [line.split() for line in status.read_text().splitlines()]
+            masks = [int(line[1], 16) for line in lines if line[0] in ("SigPnd:", "ShdPnd:")]
+            return any(mask >> (number - 1) & 1 for mask in masks)
+
+        self.wait_for(lambda: not pending(), f"the delivery of {number.name}")
 
     def _status(self) -> int | None:
+        """Return what /health answers: None if nobody listens, 0 if the answer does not come.
+
+        A connection that is made while the listener is being closed may never be answered.
+        """
         try:
-            return self.ask("/health").status
+            return self.ask("/health", timeout=2.0).status
+        except TimeoutError:
+            return 0
         except (OSError, http.client.HTTPException):
             return None
 
