@@ -5,6 +5,7 @@ our own making with the client's end-to-end header lines in it, so that both sid
 request ends. References are to RFC 9110 and RFC 9112.
 """
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -26,6 +27,7 @@ CHUNKED = -1
 UNTIL_CLOSE = -2
 """Length of an answer body that ends with the connection."""
 
+_MAX_REMEMBERED = 4096  # bytes; larger heads are understood anew each time
 _BLANK = b" \t"
 _TOKEN = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]"
 _REQUEST_LINE = re.compile(rb"(" + _TOKEN + rb"++) ([!-~]++) HTTP/1\.([01])\r\n")
@@ -110,7 +112,36 @@ def read_request(buf: bytes, peer: bytes) -> tuple[RequestHead, int] | None:
         raise HeadError(405, "this is not a proxy")
     if not (target.startswith(b"/") or (target == b"*" and method == b"OPTIONS")):
         raise HeadError(400, "the request target must be a path")
-    return _understand(method, target, minor == b"0", fields, peer), found.end()
+    rest, lengths = _cut_length(fields)
+    understand = _understand if len(rest) <= _MAX_REMEMBERED else _understand.__wrapped__
+    reading = understand(method, target, minor, rest, peer)
+    length = _length((*lengths, *reading.lengths), reading.transfers, reading.is_http_1_0)
+    if length == CHUNKED:
+        framing = b"Transfer-Encoding: chunked\r\n"
+    elif lengths or reading.lengths:
+        framing = b"Content-Length: %d\r\n" % length
+    else:
+        framing = b""
+    head = RequestHead(
+        method,
+        target,
+        reading.is_http_1_0,
+        length,
+        reading.keep_alive,
+        reading.expects_continue,
+        reading.start + framing + reading.end,
+    )
+    return head, found.end()
+
+
+def _cut_length(fields: bytes) -> tuple[bytes, tuple[bytes, ...]]:
+    """Return *fields* without a Content-Length in one of the usual spellings, and its value."""
+    for name in (b"\r\nContent-Length:", b"\r\ncontent-length:"):
+        at = fields.find(name)
+        if at >= 0:
+            end = fields.find(b"\r\n", at + 2)
+            return fields[:at] + fields[end:], (fields[at + len(name) : end].strip(_BLANK),)
+    return fields, ()
 
 
 def _check_incomplete(buf: bytes) -> None:
@@ -139,9 +170,22 @@ def _not_http(buf: bytes) -> str:
     return "the request line is not that of HTTP/1.1"
 
 
-def _understand(
-    method: bytes, target: bytes, is_http_1_0: bool, fields: bytes, peer: bytes
-) -> RequestHead:
+class _Reading(NamedTuple):
+    """A request head but for its Content-Length; *start* and *end* enclose the framing header."""
+
+    is_http_1_0: bool
+    keep_alive: bool
+    expects_continue: bool
+    lengths: tuple[bytes, ...]
+    transfers: tuple[bytes, ...]
+    start: bytes
+    end: bytes
+
+
+# The heads of a client differ in Content-Length alone: what is equal is understood once.
+@functools.lru_cache(maxsize=128)
+def _understand(method: bytes, target: bytes, minor: bytes, fields: bytes, peer: bytes) -> _Reading:
+    is_http_1_0 = minor == b"0"
     kept = [b"%b %b HTTP/1.1" % (method, target)]
     ours = _sort(fields, kept)
     if _check_host(ours.get(b"host"), is_http_1_0):
@@ -149,22 +193,17 @@ def _understand(
     options = _options(ours.get(b"connection", ()))
     if options and options not in _USUAL_OPTIONS:
         kept[1:] = [line for line in kept[1:] if not _is_dropped(line, options)]
-    length = _length(ours.get(b"content-length"), ours.get(b"transfer-encoding"), is_http_1_0)
-    if length == CHUNKED:
-        kept.append(b"Transfer-Encoding: chunked")
-    elif b"content-length" in ours:
-        kept.append(b"Content-Length: %d" % length)
+    expects = _check_wishes(ours.get(b"upgrade", ()), ours.get(b"expect", ()))
     if b"x-forwarded-for" in ours:
         peer = b", ".join([*filter(None, ours[b"x-forwarded-for"]), peer])
-    kept.append(b"X-Forwarded-For: %b\r\nConnection: close\r\n\r\n" % peer)
-    return RequestHead(
-        method,
-        target,
+    return _Reading(
         is_http_1_0,
-        length,
         not is_http_1_0 and b"close" not in options,
-        _check_wishes(ours.get(b"upgrade", ()), ours.get(b"expect", ())) and not is_http_1_0,
-        b"\r\n".join(kept),
+        expects and not is_http_1_0,
+        tuple(ours.get(b"content-length", ())),
+        tuple(ours.get(b"transfer-encoding", ())),
+        b"\r\n".join([*kept, b""]),
+        b"X-Forwarded-For: %b\r\nConnection: close\r\n\r\n" % peer,
     )
 
 
@@ -198,17 +237,17 @@ def _check_host(hosts: list[bytes] | None, is_http_1_0: bool) -> bool:
     return False
 
 
-def _length(lengths: list[bytes] | None, transfers: list[bytes] | None, is_http_1_0: bool) -> int:
+def _length(lengths: Sequence[bytes], transfers: Sequence[bytes], is_http_1_0: bool) -> int:
     """Return the length of the body (RFC 9112 6.3, without its mercies)."""
-    if transfers is not None:
-        if lengths is not None:
+    if transfers:
+        if lengths:
             raise HeadError(400, "both Content-Length and Transfer-Encoding")
         if len(transfers) > 1 or transfers[0].lower() != b"chunked":
             raise HeadError(400, "the only Transfer-Encoding understood is chunked")
         if is_http_1_0:
             raise HeadError(400, "HTTP/1.0 has no Transfer-Encoding")
         return CHUNKED
-    if lengths is None:
+    if not lengths:
         return 0
     if len(lengths) > 1:
         raise HeadError(400, "more than one Content-Length")
@@ -243,6 +282,14 @@ def parse_answer(head: bytes, method: bytes, *, unchunked: bool) -> AnswerHead:
     *unchunked*: the client cannot read chunks, so the header that announces them goes as well.
     Raises AnswerError if it is no head, or its body has no clear end (RFC 9112 6.3).
     """
+    if len(head) > _MAX_REMEMBERED:
+        return _parse_answer.__wrapped__(head, method, unchunked)
+    return _parse_answer(head, method, unchunked)
+
+
+# The heads of all streams of a llama-server are equal to the byte.
+@functools.lru_cache(maxsize=128)
+def _parse_answer(head: bytes, method: bytes, unchunked: bool) -> AnswerHead:
     if not _ANSWER_HEAD.fullmatch(head):
         raise AnswerError("the server's answer is not HTTP/1.1")
     lines = head.split(b"\r\n")
