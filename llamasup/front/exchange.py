@@ -317,7 +317,8 @@ class Exchange:
         self._kept.append(out)
         self._kept_size += len(out)
         self._hub.kept += len(out)
-        self._check_room()
+        if self._upstream is not None or self._waiting is not None:
+            self._check_room()  # else the gate is asked next, and then it is looked at
 
     def _forget(self) -> None:
         self._hub.kept -= self._kept_size

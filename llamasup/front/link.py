@@ -142,9 +142,9 @@ class Link:
         try:
             if events & WRITABLE and self._unsent:
                 self._write()
-            if events & ~WRITABLE:
+            if events & ~WRITABLE and self._sock is not None:
                 if not self._is_paused:
-                    self._read()
+                    self._read(self._sock)
                 elif self._watches_departure:
                     self._end("it closed the connection")
         except Exception:  # noqa: BLE001
@@ -152,11 +152,9 @@ class Link:
             _LOG.exception("a request failed")
             self._end("internal error")
 
-    def _read(self) -> None:
-        if self._sock is None:
-            return
+    def _read(self, sock: socket.SocketType) -> None:
         try:
-            data = self._sock.recv(READ_SIZE)
+            data = sock.recv(READ_SIZE)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
