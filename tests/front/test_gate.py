@@ -344,3 +344,16 @@ def test_no_request_is_lost_or_let_in_twice(steps: list[tuple[str, int]]):  # no
     assert gate.in_flight_total("chat") == 0
     if inside:
         assert idle
+
+
+def test_a_replay_that_lost_its_patience_waits_quietly_in_a_hold(gate: Gate, timers: FakeTimers):
+    waiter = FakeWaiter()
+    gate.publish(table(Serve(1)))
+    gate.replay(lease_of(gate, 0.0), waiter)
+    gate.publish(table(Hold("restarting")))
+
+    timers.move(REPLAY_PATIENCE * 2)  # fails if an alarm rings again and again
+    assert waiter.answer is None
+    gate.publish(table(Serve(2)))
+
+    assert isinstance(waiter.answer, Lease)

@@ -538,3 +538,17 @@ async def test_random_bytes_do_not_break_the_listener(world: World):
         if not one.writer.is_closing():
             one.send(OK)
     assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+
+
+async def test_a_client_that_is_still_sending_gets_its_refusal(world: World):
+    """Closing on bytes unread would reset the connection, and the answer might be lost."""
+    client = await world.client(b"POST / HTTP/1.1\r\n\r\n")
+    assert (await client.until(b"}}")).startswith(b"HTTP/1.1 400 ")
+
+    for _ in range(30):
+        client.send(b"x" * 100_000)
+        await client.writer.drain()
+    client.writer.write_eof()
+
+    assert await client.rest() == b""
+    await eventually(lambda: world.front.connections == 0)
