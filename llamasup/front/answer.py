@@ -66,6 +66,18 @@ class Answer:
             return data
         return self._feed_head(data)
 
+    @property
+    def is_plain_chunks(self) -> bool:
+        """Whether a body in chunks has begun that goes to the client as it is."""
+        return self._part is _Part.CHUNKS and not self.has_ended
+
+    def passes(self, data: bytes) -> bool:
+        """Take *data* if it is one whole chunk of plain chunks; ``feed`` takes all else."""
+        if self._tracker is not None and self._tracker.passes(data):
+            self._last = data
+            return True
+        return False
+
     def end_of_input(self, message: str) -> bytes | None:
         """Return the last bytes for the client now that the child has closed; None = cut off.
 

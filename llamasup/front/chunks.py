@@ -76,6 +76,14 @@ class ChunkTracker:
                 self._in_trailer = not size
                 self._left = size + 2 if size else 0
 
+    def passes(self, data: bytes) -> bool:
+        """Follow *data* if it is exactly one chunk that is not the last; else leave it alone."""
+        if self._left or self._part or self._in_trailer:
+            return False
+        line = data.find(b"\r\n")
+        size = _KNOWN_SIZES.get(data[:line], 0)
+        return size > 0 and len(data) == line + size + 4 and data.endswith(b"\r\n")
+
     def _skip(self, data: bytes, pos: int, n: int) -> int:
         """Pass over the present chunk; return the offset behind it, -1 if *data* ends before."""
         left = self._left

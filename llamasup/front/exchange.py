@@ -88,8 +88,9 @@ class Exchange:
     """One request of *client* to the instance *name*."""
 
     __slots__ = ("_admitted_at", "_answer", "_arrived_at", "_client", "_first_byte_at", "_gen",
-                 "_head", "_hub", "_is_keeping", "_is_over", "_is_replayed", "_kept", "_kept_size",
-                 "_lease", "_name", "_upstream", "_waiting", "body", "is_full")  # fmt: skip
+                 "_head", "_hub", "_is_first_answer", "_is_keeping", "_is_over", "_is_replayed",
+                 "_kept", "_kept_size", "_lease", "_name", "_upstream", "_waiting", "body",
+                 "is_full")  # fmt: skip
 
     def __init__(self, client: Client, hub: Hub, name: str, head: RequestHead) -> None:
         self._client = client
@@ -106,6 +107,7 @@ class Exchange:
         self._is_keeping = True
         self._is_replayed = False
         self._is_over = False
+        self._is_first_answer = True  # nothing of an answer has gone to the client yet
         self._arrived_at = hub.time()
         self._admitted_at: float | None = None
         self._first_byte_at: float | None = None
@@ -174,11 +176,10 @@ class Exchange:
         self._lease = lease
         self._gen = lease.gen
         self._admitted_at = self._hub.time()
-        extra = b"X-Llamasup-Instance: %b\r\n" % self._name.encode()
-        self._answer = Answer(self._head, extra)
         path = socket_path(self._hub.runtime_dir, self._name, lease.gen)
         self._upstream = Upstream(self._hub.dialer, path, self)
-        self._upstream.open(b"".join(self._kept))
+        self._upstream.open(b"".join(self._kept))  # tells nothing before it returns
+        self._answer = Answer(self._head, b"X-Llamasup-Instance: %b\r\n" % self._name.encode())
         self._check_room()
 
     def refused(self, refusal: Refused) -> None:
@@ -200,6 +201,8 @@ class Exchange:
             return
         if out:
             self._client.send(out)
+        if self._is_first_answer and answer.has_begun:
+            self._has_begun(answer)
         if answer.has_ended:
             self._leave(Outcome.DONE, answer.status)
             self._client.exchange_ended(closes=answer.closes)
@@ -229,8 +232,24 @@ class Exchange:
         out = answer.feed(data)
         if answer.has_begun:
             self._first_byte_at = self._hub.time()
-            self._forget()
         return out
+
+    def _has_begun(self, answer: Answer) -> None:
+        """Do what can wait until the first bytes of the answer are with the client."""
+        self._is_first_answer = False
+        self._forget()  # from now on it cannot be sent again
+        if self._upstream is not None:
+            self._hub.dialer.prepare(self._upstream.path)
+            if answer.is_plain_chunks:
+                self._upstream.on_data = self._pass_token
+
+    def _pass_token(self, data: bytes) -> None:
+        """Pass a read of a stream on: nearly always one whole chunk, and then there is no more."""
+        answer = self._answer
+        if answer is not None and answer.passes(data):
+            self._client.send(data)
+        else:
+            self.received(data)
 
     def _end_answer(self, answer: Answer, reason: str) -> None:
         last = answer.end_of_input(f"the server of instance '{self._name}' broke off: {reason}")

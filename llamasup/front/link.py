@@ -14,6 +14,7 @@ from llamasup.front.poller import DEPARTED, READABLE, WRITABLE, Poller
 _LOG = logging.getLogger(__name__)
 
 READ_SIZE = 64 * 1024
+_SMALL_READ = 4 * 1024  # enough for a token; a large buffer for a few bytes costs microseconds
 LOW_WATER = 64 * 1024
 """Bytes unsent below which a congested link is so no more."""
 
@@ -32,9 +33,9 @@ class Owner(Protocol):
 class Link:
     """A stream socket; *high_water* is how many bytes may lie unsent before it is congested."""
 
-    __slots__ = ("_events", "_fd", "_is_paused", "_is_shut", "_loop", "_owner", "_poller", "_sock",
-                 "_unsent", "_watches_departure", "high_water", "is_closed", "is_closing",
-                 "is_congested")  # fmt: skip
+    __slots__ = ("_events", "_fd", "_is_paused", "_is_shut", "_loop", "_owner", "_poller",
+                 "_read_size", "_sock", "_unsent", "_watches_departure", "high_water", "is_closed",
+                 "is_closing", "is_congested", "on_data")  # fmt: skip
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, poller: Poller, owner: Owner, high_water: int
@@ -49,6 +50,8 @@ class Link:
         self._is_paused = False
         self._is_shut = False  # an end of ours is due, or was sent
         self._watches_departure = False
+        self._read_size = _SMALL_READ
+        self.on_data = owner.received  # may be replaced by a shorter way
         self.high_water = high_water
         self.is_closed = False
         self.is_closing = False  # close as soon as all is sent
@@ -140,6 +143,10 @@ class Link:
 
     def _ready(self, events: int) -> None:
         try:
+            if events == READABLE and not self._is_paused:  # the way that must be short
+                if self._sock is not None:
+                    self._read(self._sock)
+                return
             if events & WRITABLE and self._unsent:
                 self._write()
             if events & ~WRITABLE and self._sock is not None:
@@ -154,14 +161,19 @@ class Link:
 
     def _read(self, sock: socket.SocketType) -> None:
         try:
-            data = sock.recv(READ_SIZE)
+            data = sock.recv(self._read_size)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as exc:
             self._end(f"the connection broke: {exc.strerror}")
             return
         if data:
-            self._owner.received(data)
+            size = len(data)
+            if size == self._read_size:
+                self._read_size = READ_SIZE
+            elif size < _SMALL_READ:
+                self._read_size = _SMALL_READ
+            self.on_data(data)
         else:
             self._end("it closed the connection")
 

@@ -88,6 +88,7 @@ class Relay:
         """Drop all connections at once."""
         for connection in list(self.connections):
             connection.abort()
+        self.dialer.close()
         self.poller.close()
 
     def _sweep(self) -> None:

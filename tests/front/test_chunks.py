@@ -124,3 +124,35 @@ def test_a_boundary_is_where_a_chunk_may_begin():
         seen.append(tracker.at_boundary)
 
     assert seen == [False] * 7 + [True] + [False] * 3
+
+
+@given(st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=3), st.data())
+def test_what_passes_as_one_chunk_is_one_chunk_for_the_tracker(pieces: list[bytes], data):
+    body = encode(pieces)
+    begin = data.draw(st.integers(0, len(body)))
+    piece = body[begin : data.draw(st.integers(begin, len(body)))]
+    tracker = ChunkTracker()
+
+    if tracker.passes(piece):
+        content: list[bytes] = []
+        slow = ChunkTracker(content)
+        assert slow.feed(piece) == -1
+        assert slow.at_boundary
+        assert encode([b"".join(content)]).lower().startswith(piece.lower())
+
+
+def test_one_whole_chunk_passes_and_nothing_else_does():
+    passing = ChunkTracker()
+    assert passing.passes(b"3\r\nabc\r\n")
+    for other in (
+        b"",
+        b"3\r\nabc",
+        b"3\r\nabc\r\n0\r\n\r\n",
+        b"0\r\n\r\n",
+        b"+3\r\nabc\r\n",
+        b"4\r\nabc\r\n",
+    ):
+        assert not passing.passes(other)
+    amid = ChunkTracker()
+    amid.feed(b"9\r\nab")
+    assert not amid.passes(b"3\r\nabc\r\n")

@@ -36,3 +36,64 @@ async def test_a_full_backlog_is_waited_out_in_order(world: World):
     assert order == sorted(order)
     for client in clients:
         assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+
+
+async def test_the_next_connection_is_made_ahead_while_requests_are_brisk(world: World):
+    """Each request still has a connection of its own; a spare one waits with nothing sent on it."""
+    child = await world.child()
+    world.publish(Serve(1))
+    client = await world.client()
+
+    for _ in range(2):  # the second follows the first closely
+        client.send(post(b"x"))
+        peer = await child.accept()
+        await peer.head()
+        peer.send(OK)
+        assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+    spare = await child.accept()
+
+    client.send(post(b"x"))
+
+    assert (await spare.head()).startswith(b"POST ")
+    spare.send(OK)
+    assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+
+
+async def test_a_connection_made_ahead_is_not_kept_for_long(world: World):
+    child = await world.child()
+    world.publish(Serve(1))
+    client = await world.client()
+    for _ in range(2):
+        client.send(post(b"x"))
+        peer = await child.accept()
+        await peer.head()
+        peer.send(OK)
+        assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+
+    spare = await child.accept()
+
+    assert await spare.rest() == b""  # it was closed, and nothing was sent on it
+
+
+async def test_a_connection_made_ahead_to_a_child_that_died_loses_no_request(world: World):
+    child = await world.child()
+    world.publish(Serve(1))
+    client = await world.client()
+    for _ in range(2):
+        client.send(post(b"x"))
+        peer = await child.accept()
+        await peer.head()
+        peer.send(OK)
+        assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+    (await child.accept()).close()
+    child.close()
+
+    client.send(post(b"x"))
+    await eventually(lambda: world.gate.counters("chat").replays == 1)
+    successor = await world.child(gen=2)
+    world.publish(Serve(2))
+
+    peer = await successor.accept()
+    await peer.head()
+    peer.send(OK)
+    assert await client.exactly(len(SEEN_OK)) == SEEN_OK
