@@ -3,9 +3,11 @@
 import argparse
 import asyncio
 import faulthandler
+import gc
 import json
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -111,6 +113,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(settings: Settings, config: str) -> int:
     faulthandler.register(signal.SIGUSR1)
+    _allow_many_files()
+    gc.freeze()  # what is loaded stays: the collector need not look at it again and again
     Path(paths.empty_config_home(settings.runtime_dir)).mkdir(parents=True, exist_ok=True)
     try:
         lock = DaemonLock(settings.runtime_dir)
@@ -124,6 +128,12 @@ def _run(settings: Settings, config: str) -> int:
         log.exception("internal error, the daemon ends")
         return EXIT_INTERNAL
     return 0
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit of open files: each client takes two, and the usual 1024 is for select."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(settings: Settings, config: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from llamasup.config.spec import Address
-from llamasup.errors import LlamasupError
+from llamasup.errors import ListenError
 from llamasup.front.exchange import RequestLog
 from llamasup.front.gate import Gate
 from llamasup.front.holder import holder_of
@@ -25,10 +25,6 @@ _ACCEPTS_PER_TURN = 64
 _ACCEPT_PAUSE = 0.5  # seconds without accepting after it failed
 _SPARE_FILES = 256
 """File descriptors that are left to the rest of the daemon."""
-
-
-class ListenError(LlamasupError):
-    """An address cannot be listened on; the text has one line for each."""
 
 
 class Front:

@@ -89,8 +89,8 @@ class Exchange:
 
     __slots__ = ("_admitted_at", "_answer", "_arrived_at", "_client", "_first_byte_at", "_gen",
                  "_head", "_hub", "_is_first_answer", "_is_keeping", "_is_over", "_is_replayed",
-                 "_kept", "_kept_size", "_lease", "_name", "_upstream", "_waiting", "body",
-                 "is_full")  # fmt: skip
+                 "_kept", "_kept_size", "_lease", "_name", "_refusal", "_upstream", "_waiting",
+                 "body", "is_full")  # fmt: skip
 
     def __init__(self, client: Client, hub: Hub, name: str, head: RequestHead) -> None:
         self._client = client
@@ -107,6 +107,7 @@ class Exchange:
         self._is_keeping = True
         self._is_replayed = False
         self._is_over = False
+        self._refusal: Refused | None = None  # told as soon as the body is here
         self._is_first_answer = True  # nothing of an answer has gone to the client yet
         self._arrived_at = hub.time()
         self._admitted_at: float | None = None
@@ -124,7 +125,10 @@ class Exchange:
     def feed_body(self, data: bytes) -> int:
         """Take *data* of the body; return how much of it was. Raises ChunkError."""
         out, used = self.body.feed(data)
-        if out:
+        if self._refusal is not None:
+            if self.body.is_complete:
+                self._hub.dialer.loop.call_soon(self._tell_refusal)
+        elif out:
             if self._is_keeping:
                 self._keep(out)
             if self._upstream is not None:
@@ -183,10 +187,21 @@ class Exchange:
         self._check_room()
 
     def refused(self, refusal: Refused) -> None:
-        """Tell the client."""
+        """Tell the client: once its body is here, if that is small. Many clients send head and
+        body apart, and take an end in between for a broken connection."""
         self._waiting = None
-        message = f"instance '{self._name}' does not answer: {refusal.reason}"
-        self._fail(503, message, Outcome.REFUSED, refusal.retry_after)
+        self._refusal = refusal
+        rest_is_small = 0 <= self._head.length <= self._hub.limits.hold
+        if self.body.is_complete or self._head.expects_continue or not rest_is_small:
+            self._tell_refusal()
+        else:
+            self._forget()
+
+    def _tell_refusal(self) -> None:
+        if self._is_over or self._refusal is None:
+            return  # the client has left meanwhile
+        message = f"instance '{self._name}' does not answer: {self._refusal.reason}"
+        self._fail(503, message, Outcome.REFUSED, self._refusal.retry_after)
 
     # ---- from the child
 

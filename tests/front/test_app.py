@@ -8,7 +8,8 @@ import pytest
 
 from llamasup.config.spec import Address
 from llamasup.core.routes import Hold, Refuse, Serve
-from llamasup.front.app import Front, ListenError
+from llamasup.errors import ListenError
+from llamasup.front.app import Front
 from llamasup.front.gate import Gate
 from llamasup.front.limits import Limits
 from tests.front.conftest import World, eventually, free_port
