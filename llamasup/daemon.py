@@ -131,7 +131,7 @@ def _run(settings: Settings, config: str) -> int:
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of open files: each client takes two, and the usual 1024 is for select."""
+    """Raise the soft limit of open files: each client takes two of them."""
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

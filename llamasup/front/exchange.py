@@ -276,7 +276,7 @@ class Exchange:
         if last:
             self._client.send(last)
         self._leave(Outcome.CUT if last else Outcome.DONE, answer.status)
-        self._client.exchange_ended(closes=True)
+        self._client.exchange_ended(closes=answer.closes)
 
     def _broken_answer(self, answer: Answer, reason: str) -> None:
         _LOG.warning("%s: cannot understand an answer: %s", self._name, reason)
