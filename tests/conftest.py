@@ -1,6 +1,13 @@
 """What tests of several folders use."""
 
+import signal
+
 import pytest
+
+# A shell ignores SIGINT in what it starts in the background, and programs inherit that: those that
+# tests start and end with SIGINT would never end.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
