@@ -380,5 +380,5 @@ class Supervisor:
             raw = await child.wait()
             asking.cancel()
         if failed:
-            return Exit(raw.code, raw.signal, Cause.CONFIG, str(failed[0]))
+            return Exit(None, None, Cause.CONFIG, str(failed[0]))  # it never was executed
         return classify(raw.code, raw.signal, self._launcher.last_lines(name, gen, EXIT_TAIL))

@@ -112,18 +112,30 @@ async def test_a_crash_loop_slows_down_and_never_gives_up() -> None:
         assert await world.until(lambda: len(world.launcher.launched["chat"]) == 7) >= 299
 
 
-async def test_a_binary_that_cannot_be_executed_fails_without_retry() -> None:
-    async with supervised(conf("chat")) as world:
-        await world.until_phase("chat", Phase.READY)
+async def test_a_binary_that_never_could_be_executed_fails_without_retry() -> None:
+    async with supervised(conf("chat", autostart=False)) as world:
         world.launcher.script = lambda _name, child: setattr(child, "exec_error", "no such file")
-        world.supervisor.command("chat", Verb.RESTART)
+        world.supervisor.command("chat", Verb.START)
 
         await world.until_phase("chat", Phase.FAILED)
         await asyncio.sleep(10_000)
 
         assert world.phase("chat") is Phase.FAILED
         assert world.gate.table["chat"].route == Refuse("failed: no such file")
-        assert len(world.launcher.launched["chat"]) == 2
+        assert len(world.launcher.launched["chat"]) == 1
+
+
+async def test_a_binary_that_ran_before_is_tried_again() -> None:
+    """It is being replaced, or its disk is away for a moment."""
+    async with supervised(conf("chat")) as world:
+        await world.until_phase("chat", Phase.READY)
+        world.launcher.script = lambda _name, child: setattr(child, "exec_error", "text file busy")
+        world.launcher.last("chat").ends(1)
+        await world.until(lambda: len(world.launcher.launched["chat"]) >= 3)
+
+        world.launcher.script = lambda _name, _child: None
+
+        await world.until_phase("chat", Phase.READY)
 
 
 async def test_a_launch_that_fails_in_the_launcher_backs_off() -> None:

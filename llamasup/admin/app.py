@@ -24,6 +24,7 @@ from llamasup.errors import ListenError
 
 Answering: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+MOST_CONNECTIONS = 256  # at each door
 _SHUTDOWN_TIMEOUT = 0.3  # seconds; aiohttp waits it twice for a handler that is still at work
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -166,14 +167,16 @@ class AdminServer:
         self._listener = bind_unix(self._conf.socket)
         server = await self._serve(SocketDoor())
         loop = asyncio.get_running_loop()
-        self._servers.append(await loop.create_unix_server(server, sock=self._listener.sock))
+        self._servers.append(
+            await loop.create_unix_server(_bounded(server), sock=self._listener.sock)
+        )
 
     async def _open_tcp(self, address: Address) -> None:
         server = await self._serve(TcpDoor(is_loopback(address.host), self._conf.token))
         loop = asyncio.get_running_loop()
         try:
             listening = await loop.create_server(
-                server, address.host, address.port, reuse_address=True
+                _bounded(server), address.host, address.port, reuse_address=True
             )
         except OSError as exc:
             raise ListenError(f"cannot listen on {address}: {exc.strerror}") from exc
@@ -195,6 +198,25 @@ class AdminServer:
         server = runner.server
         assert server is not None  # set up just now
         return server
+
+
+class _Refusal(asyncio.Protocol):
+    """Ends a connection that is one too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _bounded(server: web.Server) -> Callable[[], asyncio.Protocol]:
+    """Return a factory that refuses connections above `MOST_CONNECTIONS`.
+
+    Each takes a file descriptor, and those are needed to watch and start children.
+    """
+
+    def connect() -> asyncio.Protocol:
+        return server() if len(server.connections) < MOST_CONNECTIONS else _Refusal()
+
+    return connect
 
 
 def _http_logger() -> logging.Logger:

@@ -80,7 +80,8 @@ class Launcher:
 
     def reap_orphans(self) -> None:
         """Reap dead processes that our children left to us."""
-        reap_orphans()
+        with contextlib.suppress(OSError):  # no descriptors left to look: later is early enough
+            reap_orphans()
 
     async def close(self) -> None:
         """Write what the logs still hold, within a few seconds."""
@@ -165,7 +166,8 @@ class Child:
         self._kill_asked = True
         self._process.kill_group()
         if self._leaf:
-            self._leaf.kill()
+            with contextlib.suppress(OSError):  # no descriptors left: `wait` comes back to it
+                self._leaf.kill()
         self._tell()
 
     async def wait(self) -> RawExit:
@@ -187,7 +189,8 @@ class Child:
                 await self._news_within(None)
                 continue
             await self._news_within(delay)
-            await self._kill_survivors()
+            with contextlib.suppress(OSError):  # no descriptors left to look: the next round will
+                await self._kill_survivors()
             delay = min(2 * delay, _LONGEST_DELAY)
         return self._gone
 

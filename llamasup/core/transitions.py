@@ -245,8 +245,17 @@ def _record(inst: Instance, end: Exit, now: Now) -> Step:
 
 def exited_unasked(inst: Instance, event: Exited, now: Now) -> Step:
     inst, effects = _record(inst, event.exit, now)
-    inst, more = _after_crash(inst, event.exit.detail, event.exit.cause is Cause.CONFIG, now)
+    inst, more = _after_crash(inst, event.exit.detail, _is_hopeless(inst, event.exit), now)
     return inst, effects + more
+
+
+def _is_hopeless(inst: Instance, end: Exit) -> bool:
+    """Tell whether trying again is useless.
+
+    A binary that ran before and cannot be executed now is being replaced, or its disk is away.
+    """
+    was_executed = end.code is not None or end.signal is not None
+    return end.cause is Cause.CONFIG and (was_executed or inst.load_seconds is None)
 
 
 def exited_draining(inst: Instance, event: Exited, now: Now) -> Step:
