@@ -110,6 +110,9 @@ async def test_a_crash_loop_slows_down_and_never_gives_up() -> None:
         inst = world.supervisor.fleet.instances["chat"]
         assert inst.reason == ("crash loop (6 ends within 10m): exit code 0; next try in 5m")
         assert await world.until(lambda: len(world.launcher.launched["chat"]) == 7) >= 299
+        # The slow tries leave the window empty, and that must not make them quick again.
+        await world.until(lambda: len(world.launcher.launched["chat"]) == 9)
+        assert await world.until(lambda: len(world.launcher.launched["chat"]) == 10) >= 299
 
 
 async def test_a_binary_that_never_could_be_executed_fails_without_retry() -> None:

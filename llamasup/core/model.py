@@ -312,6 +312,7 @@ class Instance:
     responsive: bool = True  # what the readiness probe said last
     attempts: int = 1  # position in the backoff; 0 after a stable run
     crashes: tuple[float, ...] = ()  # moments of unrequested ends inside the window, monotonic
+    looping: bool = False  # in a crash loop, until a stable run or a change
     restarts: int = 0  # unrequested ends since the daemon started
     last_exit: Exit | None = None
     last_exit_wall: float | None = None

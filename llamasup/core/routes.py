@@ -5,6 +5,9 @@ from typing import TypeAlias
 
 from llamasup.core.model import Down, Fleet, Instance, Phase
 
+LOOP_RETRY_AFTER = 60
+"""Seconds that a client is told to wait for an instance in a crash loop."""
+
 STUCK_RETRY_AFTER = 60
 """Seconds that a client is told to wait for a process that cannot be killed."""
 
@@ -70,4 +73,6 @@ def _route(inst: Instance) -> Route:
         return Refuse(f"failed: {inst.reason}")
     if inst.phase is Phase.STUCK:
         return Refuse(inst.reason, STUCK_RETRY_AFTER)
+    if inst.phase is Phase.BACKOFF and inst.looping:
+        return Refuse(inst.reason, LOOP_RETRY_AFTER)  # the next try is minutes away
     return Hold(_HELD_WHILE_COMING_UP.get(inst.phase, "being restarted"))

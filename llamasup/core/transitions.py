@@ -73,7 +73,7 @@ def _start(inst: Instance, goal: Up, now: Now) -> Step:
 
 def _start_afresh(inst: Instance, goal: Up, now: Now) -> Step:
     """Start because something changed or a person asked: former crashes do not count."""
-    return _start(replace(inst, attempts=1, crashes=()), goal, now)
+    return _start(replace(inst, attempts=1, crashes=(), looping=False), goal, now)
 
 
 def _rest(inst: Instance, phase: Phase, now: Now, reason: str) -> Instance:
@@ -293,7 +293,14 @@ def _after_crash(inst: Instance, detail: str, hopeless: bool, now: Now) -> Step:
     stable = inst.ready_at is not None and now.mono - inst.ready_at >= policy.stable
     attempts = 0 if stable else inst.attempts
     crashes = (*recent(inst.crashes, policy, now.mono), now.mono)[-policy.burst - 1 :]
-    inst = replace(inst, crashes=crashes, attempts=attempts + 1, restarts=inst.restarts + 1)
+    looping = len(crashes) > policy.burst or (inst.looping and not stable)
+    inst = replace(
+        inst,
+        crashes=crashes,
+        attempts=attempts + 1,
+        looping=looping,
+        restarts=inst.restarts + 1,
+    )
     if isinstance(inst.goal, Down) or not inst.goal.same_process(inst.running):
         return _after_stop(inst, now)
     if hopeless:
@@ -301,6 +308,9 @@ def _after_crash(inst: Instance, detail: str, hopeless: bool, now: Now) -> Step:
     if len(crashes) > policy.burst:
         count, window = len(crashes), seconds(policy.window)
         detail = f"crash loop ({count} ends within {window}): {detail}"
+    elif looping:
+        detail = f"crash loop: {detail}"  # the slow tries have left the window empty
+    if looping:
         return back_off(inst, policy.max_delay, now, detail), []
     delay = restart_delay(policy, inst.name, attempts)
     if delay == 0.0:

@@ -88,13 +88,15 @@ class Backoff:
     ends: list[float] = field(default_factory=list)
     pending: tuple[float, float] | None = None  # the next try: not before, at the latest
     at_once: bool = False  # the end just now was one after a stable run
+    in_loop: bool = False  # the slow pace stays until a stable run
 
     def crash(self, now: float, warmed_at: float | None) -> None:
         stable = warmed_at is not None and now - warmed_at >= RESTART.stable
         streak = 0 if stable else self.streak
         self.streak = streak + 1
         self.ends = [end for end in self.ends if now - end < RESTART.window] + [now]
-        if len(self.ends) > RESTART.burst:
+        self.in_loop = len(self.ends) > RESTART.burst or (self.in_loop and streak > 0)
+        if self.in_loop:
             self.pending = (now + RESTART.max_delay, now + RESTART.max_delay)
         elif streak == 0:
             self.at_once = True

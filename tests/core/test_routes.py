@@ -1,5 +1,7 @@
 """What the front does with a request, for each phase and goal."""
 
+from dataclasses import replace
+
 import pytest
 
 from llamasup.core.model import Down, Fleet, Phase
@@ -31,3 +33,10 @@ def test_the_route_follows_from_phase_and_goal(phase, goal, route):
     fleet = Fleet(instances={"chat": instance(phase, goal=goal)})
 
     assert admissions(fleet) == {"chat": Admission(route, max_held=7, hold_timeout=40.0)}
+
+
+def test_a_crash_loop_is_told_at_once():
+    """The next try is minutes away: the client should know why."""
+    inst = replace(instance(Phase.BACKOFF, goal=A), looping=True)
+
+    assert admissions(Fleet(instances={"chat": inst}))["chat"].route == Refuse("before", 60)
