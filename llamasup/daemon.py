@@ -49,7 +49,13 @@ LEFTOVER_TIMEOUT = 10.0
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command ``llamasup``; ends the process."""
-    sys.exit(_main(sys.argv[1:] if argv is None else argv))
+    try:
+        code = _main(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of --schema or --check has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_FAILED
+    sys.exit(code)
 
 
 def _main(argv: Sequence[str]) -> int:
@@ -60,7 +66,9 @@ def _main(argv: Sequence[str]) -> int:
     if options.schema:
         print(json.dumps(json_schema(), indent=2))  # noqa: T201 - output asked for
         return 0
-    path = os.path.abspath(options.check or options.config)  # noqa: PTH100 - touches no file
+    if options.file is not None and options.check is None:
+        parser.error("FILE goes with --check; the daemon takes --config FILE")
+    path = os.path.abspath(options.check or options.file or options.config)  # noqa: PTH100 - touches no file
     checked = asyncio.run(check(path, environ=os.environ))
     if options.json:
         print(json.dumps(_report(checked), indent=2))  # noqa: T201 - output asked for
@@ -101,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
         const="",
         help="check FILE (default: the --config one), print every problem, end with 0 or 78",
     )
+    # FILE may stand apart from --check, behind --json for one.
+    parser.add_argument("file", metavar="FILE", nargs="?", help=argparse.SUPPRESS)
     parser.add_argument(
         "--json", action="store_true", help="with --check: print the problems as JSON"
     )
@@ -122,7 +132,8 @@ def _run(settings: Settings, config: str) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_serve(settings, config))
     except LlamasupError as exc:
-        log.error("%s", exc)
+        for line in str(exc).splitlines():
+            log.error("%s", line)
         return EXIT_FAILED
     except Exception:
         log.exception("internal error, the daemon ends")

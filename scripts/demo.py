@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent  # of .venv
 TINY_LIMIT = 120.0  # seconds until all are ready; the tiny model needs less than one
 LOAD_LIMIT = 3600.0
+ENOUGH_TRIES = 3  # ends before the demo gives up; the daemon itself never does
 LONGEST_FOLDER = 60  # bytes; the unix sockets in it may have 107 in all
 
 CONFIG = """\
@@ -245,7 +246,8 @@ def wait_until_ready(folder: Path, limit: float) -> None:
             if shown.get(row["name"]) != text:
                 say(f"  {time.monotonic() - began:5.1f} s  {row['name']:<6} {text}")
                 shown[row["name"]] = text
-            if row["phase"] == "failed":
+            hopeless = row["phase"] == "backoff" and row["restarts"] >= ENOUGH_TRIES
+            if row["phase"] == "failed" or hopeless:
                 raise DemoError(f"{row['name']} cannot run:\n{log_tail(folder)}")
         if rows and all(row["phase"] == "ready" for row in rows):
             return
@@ -337,7 +339,8 @@ def run(args: argparse.Namespace) -> None:
     """Choose what to run, run it, and leave nothing behind."""
     model = Path(args.model).absolute() if args.model else None
     if model is not None and not model.is_file():
-        raise DemoError(f"cannot serve {model}: no such file")
+        reason = "not a file but a folder" if model.is_dir() else "no such file"
+        raise DemoError(f"cannot serve {model}: {reason}")
     real = choose_server(model, args.real)
     ports = choose_ports()
     folder = make_folder()

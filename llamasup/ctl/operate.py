@@ -66,7 +66,10 @@ def _targets(client: "Client", names: tuple[str, ...], every: bool) -> list[str]
 def _tell(operations: list[render.Row], wait: bool) -> None:
     for operation in operations:
         is_good = operation["outcome"] == "done" or not wait
-        click.echo(render.operation_line(operation), err=not is_good)
+        line = render.operation_line(operation)
+        if wait and operation["outcome"] == "running":
+            line += ": not done in time; it goes on"
+        click.echo(line, err=not is_good)
 
 
 def _exit_code(outcomes: set[str], wait: bool) -> ExitCode:

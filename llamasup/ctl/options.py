@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SOCKET = "/run/llamasup/admin.sock"
 
-_DURATION = re.compile(r"(?:([0-9.]+)h)?(?:([0-9.]+)m)?(?:([0-9.]+)s?)?")
+_DURATION = re.compile(r"(?:([0-9.]+)h)?(?:([0-9.]+)m(?!s))?(?:([0-9.]+)(ms|s)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Options:
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, written as ``90``, ``30s``, ``5m`` or ``1h30m``."""
+    """Seconds, written as ``90``, ``30s``, ``500ms``, ``5m`` or ``1h30m``."""
 
     name = "duration"
 
@@ -65,11 +65,13 @@ class Duration(click.ParamType[float]):
         try:
             if match is None or not value:
                 raise ValueError(value)
-            hours, minutes, seconds = (float(part or 0) for part in match.groups())
+            hours, minutes, seconds = (float(part or 0) for part in match.groups()[:3])
         except ValueError:
             self.fail(
                 f"{value!r} is not a duration: write for example 30s, 5m or 1h30m", param, ctx
             )
+        if match[4] == "ms":
+            seconds /= 1000
         return hours * 3600 + minutes * 60 + seconds
 
 

@@ -64,7 +64,7 @@ def test_a_timeout_ends_5_and_the_operation_goes_on(ctl: Ctl, daemon: LiveAdmin)
     assert (ended.code, ended.out) == (5, "")
     assert ended.err.splitlines() == [
         "chat: loading (2.1 GiB read)",
-        "chat: restart under way (operation op1)",
+        "chat: restart under way (operation op1): not done in time; it goes on",
     ]
     assert daemon.control.operations["op1"].outcome is Outcome.RUNNING
 
