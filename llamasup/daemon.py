@@ -17,6 +17,7 @@ from typing import Any
 import uvloop
 
 from llamasup import __version__, paths
+from llamasup.adapters import Child
 from llamasup.admin.app import AdminServer
 from llamasup.check import Checked, check, exit_code, render
 from llamasup.child.cgroup import Cgroup
@@ -36,7 +37,7 @@ from llamasup.front.app import Front
 from llamasup.front.gate import Gate
 from llamasup.logs import logging_to_stderr
 from llamasup.probe.health import Prober
-from llamasup.supervisor import LONGEST_SLEEP, Child, Supervisor
+from llamasup.supervisor import LONGEST_SLEEP, Supervisor
 from llamasup.systemd import Notifier
 
 log = logging.getLogger(__name__)
@@ -58,7 +59,21 @@ def main(argv: Sequence[str] | None = None) -> None:
     sys.exit(code)
 
 
+def _open_standard_files() -> None:
+    """Open what was closed of 0, 1 and 2: else the next socket would get the number of stderr."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+    # Python has none for what was closed when it started.
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115 - as long as we live
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+
+
 def _main(argv: Sequence[str]) -> int:
+    _open_standard_files()
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it means "reload", and must never end us
     parser = _parser()
     options = parser.parse_args(argv)
     if options.json and options.check is None:
@@ -125,8 +140,8 @@ def _run(settings: Settings, config: str) -> int:
     faulthandler.register(signal.SIGUSR1)
     _allow_many_files()
     gc.freeze()  # what is loaded stays: the collector need not look at it again and again
-    Path(paths.empty_config_home(settings.runtime_dir)).mkdir(parents=True, exist_ok=True)
     try:
+        _make_folder(paths.empty_config_home(settings.runtime_dir))
         lock = DaemonLock(settings.runtime_dir)
         lock.acquire()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -139,6 +154,13 @@ def _run(settings: Settings, config: str) -> int:
         log.exception("internal error, the daemon ends")
         return EXIT_INTERNAL
     return 0
+
+
+def _make_folder(path: str) -> None:
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise LlamasupError(f"cannot make {path} (in runtime_dir): {exc.strerror}") from exc
 
 
 def _allow_many_files() -> None:
@@ -202,6 +224,7 @@ class Daemon:
             await self._admin.close()
             await self._launcher.close()
             self._notifier.close()
+            self._ignore_signals()
         if self._failure is not None:
             raise self._failure
 
@@ -229,6 +252,13 @@ class Daemon:
         log.info("stop asked for (%s)", haste.name.lower())
         self._notifier.stopping()
         self._supervisor.shut_down(haste)
+
+    def _ignore_signals(self) -> None:
+        """Let nothing turn the clean end into a death by signal: all is done."""
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(signum)
+            signal.signal(signum, signal.SIG_IGN)
 
     def _refuse_reload(self) -> None:
         log.warning("SIGHUP: this version cannot reload its configuration; restart the service")

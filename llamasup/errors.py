@@ -10,7 +10,11 @@ class ConfigError(LlamasupError):
 
 
 class SpawnError(LlamasupError):
-    """A child could not be started at all (no such file, not executable, no more processes)."""
+    """A child could not be started at all. *hopeless*: trying again mends nothing."""
+
+    def __init__(self, message: str, *, hopeless: bool = False) -> None:
+        super().__init__(message)
+        self.hopeless = hopeless
 
 
 class AlreadyRunningError(LlamasupError):

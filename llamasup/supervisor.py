@@ -8,13 +8,13 @@ awaits anything that one child could delay for the others.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Protocol
 
+from llamasup.adapters import Child, Clock, Gate, Launcher, ProbeFactory
 from llamasup.clock import Now
-from llamasup.config.spec import InstanceConf, Spec
+from llamasup.config.spec import InstanceConf
 from llamasup.core import operations
 from llamasup.core.exits import classify
 from llamasup.core.fleet import handle, is_over, next_deadline
@@ -32,9 +32,9 @@ from llamasup.core.model import (
     Haste,
     InstanceNews,
     Kill,
-    News,
     Note,
     Phase,
+    ProbeFailed,
     ShutdownRequested,
     Spawn,
     Terminate,
@@ -42,7 +42,7 @@ from llamasup.core.model import (
     Verb,
 )
 from llamasup.core.operations import Operation, Outcome
-from llamasup.core.routes import Admission, admissions
+from llamasup.core.routes import admissions
 from llamasup.core.status import InstanceStatus, Live, all_ready, rows, summary
 from llamasup.errors import InvalidTransitionError, SpawnError, UnknownInstanceError
 from llamasup.events import EventLog
@@ -53,70 +53,15 @@ LONGEST_SLEEP = 10.0
 """Seconds between two facts at most: a `Tick` keeps the watchdog fed and notices clock jumps."""
 
 OPERATIONS_KEPT = 200
+"""Ended operations that can still be asked for; those under way are all kept."""
+
+REMAINS_AFTER = 1.0
+"""Seconds after the end of a main process from which what is left of it counts."""
+
 EXIT_TAIL = 40
 """How many of the last lines of a child are looked at to explain its end."""
 
 LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
-
-class Clock(Protocol):
-    """Reads both clocks."""
-
-    def now(self) -> Now: ...
-
-
-class RawExit(Protocol):
-    """How a process ended, as the kernel tells it."""
-
-    @property
-    def code(self) -> int | None: ...
-    @property
-    def signal(self) -> int | None: ...
-
-
-class Child(Protocol):
-    """One launched process."""
-
-    @property
-    def pid(self) -> int: ...
-    async def executed(self) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
-    async def wait(self) -> RawExit: ...
-
-    # What its probe needs.
-    @property
-    def socket(self) -> str: ...
-    def peer_is_ours(self, peer_pid: int) -> bool: ...
-    def progress(self) -> tuple[int, ...]: ...
-
-
-class Launcher(Protocol):
-    """Starts children and keeps their output."""
-
-    def launch(self, name: str, gen: int, spec: Spec) -> Child: ...
-    def last_lines(self, name: str, gen: int, lines: int) -> list[str]: ...
-    def reap_orphans(self) -> None: ...
-
-
-class Gate(Protocol):
-    """The front's door: takes the routing table, counts what is in flight."""
-
-    on_idle: Callable[[str, int], None]
-
-    def publish(self, table: Mapping[str, Admission]) -> None: ...
-    def in_flight(self, name: str, gen: int) -> int: ...
-    def in_flight_total(self, name: str) -> int: ...
-    def held(self, name: str) -> int: ...
-
-
-class Probe(Protocol):
-    """Asks one child until cancelled, and posts what it learns."""
-
-    async def run(self) -> None: ...
-
-
-ProbeFactory = Callable[[Spec, int, Child, Callable[[News], None]], Probe]
 
 
 @dataclass(slots=True)
@@ -180,13 +125,15 @@ class Supervisor:
         wall = self._clock.now().wall
         operation = Operation(f"op{next(self._operation_ids)}", name, verb, inst.gen, wall)
         self._operations[operation.id] = operation
-        while len(self._operations) > OPERATIONS_KEPT:
-            oldest = next(iter(self._operations))
-            del self._operations[oldest]
-            self._running.discard(oldest)
+        self._forget_operations()
         haste = Haste.STOP if now else Haste.DRAIN
         self._post(Command(name, verb, haste), operation)
         return operation
+
+    def _forget_operations(self) -> None:
+        ended = [one.id for one in self._operations.values() if one.outcome is not Outcome.RUNNING]
+        for operation_id in ended[:-OPERATIONS_KEPT]:
+            del self._operations[operation_id]
 
     def operation(self, operation_id: str) -> Operation | None:
         """Return an operation as it stands, None if it is unknown or long forgotten."""
@@ -241,6 +188,8 @@ class Supervisor:
                     await self._mail.wait()
             except TimeoutError:
                 return Tick(), None
+        else:
+            await asyncio.sleep(0)  # a thousand facts at once must not keep the loop from others
         return self._mailbox.popleft()
 
     def _sleep_time(self) -> float:
@@ -340,7 +289,7 @@ class Supervisor:
     def _spawn(self, group: asyncio.TaskGroup, effect: Spawn) -> None:
         try:
             child = self._launcher.launch(effect.name, effect.gen, effect.spec)
-        except SpawnError as exc:
+        except (SpawnError, OSError) as exc:
             end = Exit(None, None, Cause.CRASH, str(exc))
             self._post(InstanceNews(effect.name, Exited(effect.gen, end)))
             return
@@ -356,11 +305,29 @@ class Supervisor:
             end = await self._watch(effect, child)
         except Exception as exc:  # the boundary of a generation: one bug, one instance
             log.exception("%s: internal error in generation %d", name, gen)
-            child.kill()
-            await child.wait()
+            await self._make_sure(child)
             end = Exit(None, None, Cause.CRASH, f"internal error in llamasup: {exc!r}")
         del self._generations[name]
         self._post(InstanceNews(name, Exited(gen, end)))
+
+    async def _make_sure(self, child: Child) -> None:
+        """Kill *child* and wait for its end, whatever goes wrong with that."""
+        while True:
+            try:
+                child.kill()
+                await child.wait()
+            except Exception:
+                log.exception("cannot kill pid %d, will try again", child.pid)
+                await asyncio.sleep(REMAINS_AFTER)
+            else:
+                return
+
+    async def _tell_remains(self, name: str, gen: int, child: Child) -> None:
+        """Stop routing to a child that has ended, while some process of it does not die."""
+        await child.main_ended()
+        await asyncio.sleep(REMAINS_AFTER)
+        reason = "its main process has ended, but others of its processes do not die"
+        self._post(InstanceNews(name, ProbeFailed(gen, reason)))
 
     async def _watch(self, effect: Spawn, child: Child) -> Exit:
         name, gen = effect.name, effect.gen
@@ -377,8 +344,11 @@ class Supervisor:
 
         async with asyncio.TaskGroup() as group:
             asking = group.create_task(ask(), name=f"probe {name}.{gen}")
+            lingering = group.create_task(self._tell_remains(name, gen, child))
             raw = await child.wait()
             asking.cancel()
-        if failed:
-            return Exit(None, None, Cause.CONFIG, str(failed[0]))  # it never was executed
+            lingering.cancel()
+        if failed:  # it never was executed
+            cause = Cause.CONFIG if failed[0].hopeless else Cause.CRASH
+            return Exit(None, None, cause, str(failed[0]))
         return classify(raw.code, raw.signal, self._launcher.last_lines(name, gen, EXIT_TAIL))

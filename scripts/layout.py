@@ -13,6 +13,7 @@ LONGEST = 400  # lines
 COVERED_ELSEWHERE = {
     "llamasup/__main__.py": "tests/e2e: the daemon is started as a process",
     "llamasup/daemon.py": "tests/e2e: the daemon is started as a process",
+    "llamasup/adapters.py": "protocols, nothing that runs",
     "llamasup/clock.py": "nothing but the two clocks",
     "llamasup/errors.py": "nothing but names",
     "llamasup/admin/control.py": "a protocol, nothing that runs",

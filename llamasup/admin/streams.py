@@ -71,7 +71,9 @@ class Streams:
     @asynccontextmanager
     async def scope(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
         """Run the block for *seconds* at most, or until `close`; its end is no error."""
-        if self._is_closed or len(self._scopes) >= self._most:
+        # A bounded wait may have as many again: streams must not keep commands from ending.
+        most = self._most if seconds is None else 2 * self._most
+        if self._is_closed or len(self._scopes) >= most:
             raise Refusal(503, "too_many_streams", "too many streams are open: close some")
         scope = asyncio.timeout(seconds)
         try:

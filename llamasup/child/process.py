@@ -154,7 +154,12 @@ class Child:
         while self._process.executed is None:
             await self._news_within(None)
         if not self._process.executed:
-            raise SpawnError(self._process.error)
+            raise SpawnError(self._process.error, hopeless=self._process.is_hopeless)
+
+    async def main_ended(self) -> None:
+        """Return when the main process has ended, whether or not others of the child live on."""
+        while not self._process.ended:
+            await self._news_within(None)
 
     def terminate(self) -> None:
         """Ask the main process to end: SIGTERM, and SIGCONT in case somebody stopped it."""

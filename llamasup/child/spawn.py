@@ -117,6 +117,7 @@ class Process:
         self.ended = False
         self.executed: bool | None = None  # None = not known yet
         self.error = ""  # why it was not executed
+        self.is_hopeless = False  # and whether that will be so the next time
         self._status, writer = pipe()
         try:
             self.pid = _posix_spawn(order, out, err, writer, lock)
@@ -195,7 +196,7 @@ class Process:
         self._status = -1
         self.executed = self._status_text == _READY
         if not self.executed:
-            self.error = _reason(self._binary, self._status_text)
+            self.error, self.is_hopeless = _reason(self._binary, self._status_text)
         self._on_news()
 
 
@@ -244,11 +245,13 @@ def _open_pidfd(pid: int, status: int) -> int:
         raise SpawnError(f"cannot watch a new process: {exc.strerror}") from exc
 
 
-def _reason(binary: str, text: bytes) -> str:
+def _reason(binary: str, text: bytes) -> tuple[str, bool]:
+    """Return why *binary* was not executed, and whether that is a mistake that stays."""
     number, _, step = text.removeprefix(_READY).decode().partition(" ")
     if not number:
-        return f"cannot start {binary}: it ended before it was executed"
+        return f"cannot start {binary}: it ended before it was executed", False
     if step == "interpreter":
-        return f"cannot start {binary}: its interpreter is missing"
+        return f"cannot start {binary}: its interpreter is missing", True
     code = int(number)
-    return f"cannot start {binary}: {_REASONS.get(code) or os.strerror(code).lower()}"
+    why = _REASONS.get(code) or os.strerror(code).lower()
+    return f"cannot start {binary}: {why}", code in _REASONS

@@ -76,7 +76,7 @@ def read(path: str) -> Source:
     for file in files:
         try:
             merge.add(file, _load(file))
-        except (OSError, ValueError) as exc:
+        except (OSError, ValueError, RecursionError) as exc:
             problems.append(Problem(file, "", _cannot_read(exc)))
             complete = False
     return Source(merge.tree, tuple(files), merge.origins, (*problems, *merge.problems), complete)
@@ -98,7 +98,7 @@ def _load(file: str) -> dict[str, Any]:
     return tomllib.loads(_read_regular(file, _LONGEST_FILE).decode())
 
 
-def _cannot_read(exc: OSError | ValueError) -> str:
+def _cannot_read(exc: OSError | ValueError | RecursionError) -> str:
     match exc:
         case FileNotFoundError():
             return "cannot read it: there is no such file"

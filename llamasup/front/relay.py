@@ -137,7 +137,10 @@ class ClientConnection:
 
     def received(self, data: bytes) -> None:
         """Take bytes of the client."""
-        if self._is_closing:
+        if self._is_closing:  # thrown away, but it still comes: the client has not read us yet
+            self.deadline = min(
+                self._relay.time() + self._relay.limits.linger_timeout, self._close_by
+            )
             return
         exchange = self._exchange
         if exchange is None:

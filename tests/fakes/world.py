@@ -61,7 +61,10 @@ class FakeChild:
     async def executed(self) -> None:
         if self.exec_error is not None:
             self.ends(127)
-            raise SpawnError(self.exec_error)
+            raise SpawnError(self.exec_error, hopeless=True)
+
+    async def main_ended(self) -> None:
+        await asyncio.shield(self.end)
 
     async def wait(self) -> End:
         return await asyncio.shield(self.end)

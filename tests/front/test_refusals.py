@@ -4,7 +4,7 @@ import pytest
 
 from llamasup.core.routes import Refuse
 from tests.front.conftest import World, eventually
-from tests.front.test_relay import GET, post
+from tests.front.test_relay import GET, error_of, post
 
 
 @pytest.mark.parametrize("body", [b"hello", b"x" * 200_000])
@@ -43,3 +43,10 @@ async def test_a_client_that_leaves_before_its_refusal_is_forgotten(world: World
 
     await eventually(lambda: world.front.connections == 0)
     assert world.gate.held("chat") == 0
+
+
+async def test_no_100_continue_for_what_is_refused(world: World):
+    world.publish(Refuse("broken"))
+    client = await world.client(post(b"hello", b"Expect: 100-continue")[:-5])
+
+    assert error_of(await client.rest())[0] == 503

@@ -370,13 +370,6 @@ async def test_100_continue_is_said_by_the_front(world: World):
     assert await client.exactly(len(SEEN_OK)) == SEEN_OK
 
 
-async def test_no_100_continue_for_what_is_refused(world: World):
-    world.publish(Refuse("broken"))
-    client = await world.client(post(b"hello", b"Expect: 100-continue")[:-5])
-
-    assert error_of(await client.rest())[0] == 503
-
-
 async def test_head_has_no_body(world: World):
     child = await world.child()
     world.publish(Serve(1))
