@@ -27,9 +27,10 @@ from llamasup.child.process import Launcher
 from llamasup.child.reaper import become_subreaper
 from llamasup.clock import SystemClock
 from llamasup.config.schema import json_schema
-from llamasup.config.spec import Settings, Spec
+from llamasup.config.spec import InstanceConf, Settings, Spec
 from llamasup.core.model import Haste, News, Verb
 from llamasup.core.operations import Operation
+from llamasup.core.routes import Admission, Hold
 from llamasup.core.status import DaemonStatus, Status
 from llamasup.errors import LlamasupError
 from llamasup.events import EventLog
@@ -169,6 +170,12 @@ def _allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def _starting(conf: InstanceConf) -> Admission:
+    """Let requests wait from the first moment that the ports are open."""
+    policy = conf.policy
+    return Admission(Hold("llamasup is starting"), policy.max_held, policy.hold_timeout)
+
+
 async def _serve(settings: Settings, config: str) -> None:
     await Daemon(settings, config).run()
 
@@ -210,11 +217,13 @@ class Daemon:
             loop.add_signal_handler(signum, self._shut_down)
         loop.add_signal_handler(signal.SIGHUP, self._refuse_reload)
         become_subreaper()
-        await self._clear_leftovers()
         try:
+            # The ports first: who cannot have them must not touch what another daemon may own.
+            self._gate.publish({conf.name: _starting(conf) for conf in self._settings.instances})
             await self._front.configure(
                 {conf.name: conf.listen for conf in self._settings.instances}
             )
+            await self._clear_leftovers()
             async with asyncio.TaskGroup() as group:
                 self._supervisor.load(self._settings.instances)
                 group.create_task(self._supervisor.run(), name="supervisor")

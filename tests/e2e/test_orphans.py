@@ -76,3 +76,18 @@ def test_a_daemon_starts_over_the_remains_of_a_killed_one() -> None:
 
         daemon.wait_ready()
         assert daemon.chat("chat")[0] == 200
+
+
+def test_a_second_daemon_without_the_lock_file_kills_no_child_of_the_first() -> None:
+    """Somebody has tidied the runtime folder up: the ports tell who owns the children."""
+    daemon = daemon_with(chat=fake())
+    with running(daemon):
+        daemon.wait_ready()
+        os.unlink(paths.daemon_lock_path(str(daemon.runtime_dir)))
+
+        second = subprocess.run(daemon.command(), capture_output=True, text=True, timeout=60)
+
+        assert second.returncode == 1
+        assert "cannot listen on" in second.stderr
+        assert daemon.row("chat")["generation"] == 1
+        assert daemon.chat("chat")[0] == 200
