@@ -4,7 +4,7 @@ import asyncio
 import socket
 
 from llamasup.core.routes import Hold, Serve
-from tests.front.conftest import World, eventually
+from tests.front.conftest import Child, Peer, World, eventually
 from tests.front.test_relay import OK, SEEN_OK, post
 
 
@@ -38,18 +38,23 @@ async def test_a_full_backlog_is_waited_out_in_order(world: World):
         assert await client.exactly(len(SEEN_OK)) == SEEN_OK
 
 
+async def ask_twice(child: Child, client: Peer) -> None:
+    """Let a second request follow the first closely, so that a third one is expected."""
+    for _ in range(2):
+        client.send(post(b"x"))
+        peer = await child.accept()
+        await peer.head()
+        peer.send(OK)
+        assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+
+
 async def test_the_next_connection_is_made_ahead_while_requests_are_brisk(world: World):
     """Each request still has a connection of its own; a spare one waits with nothing sent on it."""
     child = await world.child()
     world.publish(Serve(1))
     client = await world.client()
 
-    for _ in range(2):  # the second follows the first closely
-        client.send(post(b"x"))
-        peer = await child.accept()
-        await peer.head()
-        peer.send(OK)
-        assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+    await ask_twice(child, client)
     spare = await child.accept()
 
     client.send(post(b"x"))
@@ -63,12 +68,7 @@ async def test_a_connection_made_ahead_is_not_kept_for_long(world: World):
     child = await world.child()
     world.publish(Serve(1))
     client = await world.client()
-    for _ in range(2):
-        client.send(post(b"x"))
-        peer = await child.accept()
-        await peer.head()
-        peer.send(OK)
-        assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+    await ask_twice(child, client)
 
     spare = await child.accept()
 
@@ -79,12 +79,7 @@ async def test_a_connection_made_ahead_to_a_child_that_died_loses_no_request(wor
     child = await world.child()
     world.publish(Serve(1))
     client = await world.client()
-    for _ in range(2):
-        client.send(post(b"x"))
-        peer = await child.accept()
-        await peer.head()
-        peer.send(OK)
-        assert await client.exactly(len(SEEN_OK)) == SEEN_OK
+    await ask_twice(child, client)
     (await child.accept()).close()
     child.close()
 
